@@ -1,0 +1,1 @@
+"""Seeing the Unseen: how transformers handle symbols they never met."""

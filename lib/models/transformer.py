@@ -1,0 +1,211 @@
+"""A small pre-LayerNorm decoder with rotary positions and activations that have names.
+
+Top to bottom: configuration, block, model, initial weights. `Transformer.run` returns any named
+activation; `activation_names` lists them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from lib.models.copy_attention import CopyAttention
+
+Keep = Callable[[str, Tensor], None]
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes of one model. `embed_std` is the standard deviation of fresh (un)embedding entries."""
+
+    d_vocab: int
+    d_model: int = 64
+    n_layers: int = 2
+    n_heads: int = 4
+    tied: bool = True
+    copy: bool = False
+    embed_std: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.n_heads or (self.d_model // self.n_heads) % 2:
+            raise ValueError(
+                f"d_model {self.d_model} over n_heads {self.n_heads} must give an even whole d_head "
+                "(rotary positions turn pairs of coordinates)"
+            )
+        if self.d_vocab < 1 or self.n_layers < 1:
+            raise ValueError(f"d_vocab {self.d_vocab} and n_layers {self.n_layers} must be at least 1")
+        if not self.embed_std > 0:
+            raise ValueError(f"embed_std {self.embed_std} must be above 0")
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.n_heads
+
+
+def rotary(
+    x: Float[Tensor, "batch n_heads tokens d_head"], first: int = 0, base: float = 10_000.0
+) -> Float[Tensor, "batch n_heads tokens d_head"]:
+    """Turn each pair (i, i + d_head / 2) of coordinates by position x base^(-2 i / d_head) [RoPE].
+
+    `first` is the position of the first token of `x`.
+    """
+    tokens, half = x.shape[-2], x.shape[-1] // 2
+    frequency = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+    position = torch.arange(first, first + tokens, device=x.device, dtype=torch.float32)
+    angle = position[:, None] * frequency
+    cos, sin = torch.cat([angle, angle], -1).cos(), torch.cat([-angle, angle], -1).sin()
+    return x * cos.to(x.dtype) + x.roll(half, -1) * sin.to(x.dtype)
+
+
+class Block(nn.Module):
+    """Attention, then an MLP, each reading a normalised copy of the stream and adding to it."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        d = config.d_model
+        self.n_heads = config.n_heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.query, self.key, self.value, self.out = (nn.Linear(d, d) for _ in range(4))
+        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tokens d_model"],
+        causal: Bool[Tensor, "tokens tokens"],
+        keep: Keep | None,
+        last: int,
+    ) -> Float[Tensor, "batch last d_model"]:
+        """The stream after this block at the `last` positions; keys and values come from all."""
+        normed, first = self.ln_1(x), x.shape[1] - last
+        x = x[:, first:]
+        q = rotary(self._heads(self.query(normed[:, first:])), first)
+        k, v = rotary(self._heads(self.key(normed))), self._heads(self.value(normed))
+        if keep is None:  # the fused kernel keeps no pattern; both ways agree (tested)
+            z = F.scaled_dot_product_attention(q, k, v, attn_mask=causal[first:] if first else None, is_causal=not first)
+        else:
+            scores = q @ k.mT / math.sqrt(q.shape[-1])
+            pattern = scores.masked_fill(~causal[first:], -math.inf).softmax(dim=-1)
+            z = pattern @ v
+            keep("resid_pre", x)
+            keep("pattern", pattern)
+        x = x + self.out(rearrange(z, "b h t d -> b t (h d)"))
+        if keep is not None:
+            keep("resid_mid", x)
+        x = x + self.down(F.relu(self.up(self.ln_2(x))))
+        if keep is not None:
+            keep("resid_post", x)
+        return x
+
+    def _heads(
+        self, x: Float[Tensor, "batch tokens d_model"]
+    ) -> Float[Tensor, "batch n_heads tokens d_head"]:
+        return rearrange(x, "b t (h d) -> b h t d", h=self.n_heads)
+
+
+class Transformer(nn.Module):
+    """Tokens to logits. `W_E` embeds; `W_U` unembeds and *is* `W_E` when tied. No unembedding bias."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.W_E = nn.Parameter(torch.empty(config.d_vocab, config.d_model))
+        self.W_U = self.W_E if config.tied else nn.Parameter(torch.empty_like(self.W_E))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.ln_final = nn.LayerNorm(config.d_model)
+        self.copy = CopyAttention(config.d_model) if config.copy else None
+
+    def forward(
+        self, tokens: Int[Tensor, "batch tokens"], last: int | None = None
+    ) -> Float[Tensor, "batch positions d_vocab"]:
+        """Logits at every position, or only at the `last` ones (all that a loss on the answer needs)."""
+        return self._forward(tokens, last, None)
+
+    def run(
+        self, tokens: Int[Tensor, "batch tokens"], names: Iterable[str] | None = None
+    ) -> dict[str, Float[Tensor, "..."]]:
+        """The named activations of one forward pass, all of them by default.
+
+        Raises KeyError for a name that this model has not, with the nearest ones it has.
+        """
+        known = self.activation_names()
+        wanted = known if names is None else list(names)
+        for name in wanted:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=3, cutoff=0.3)
+                raise KeyError(f"no activation {name!r}; nearest: {', '.join(near or known)}")
+        kept: dict[str, Tensor] = {}
+
+        def keep(name: str, value: Tensor) -> None:
+            if name in wanted:
+                kept[name] = value
+
+        self._forward(tokens, None, keep)
+        return {name: kept[name] for name in wanted}
+
+    def activation_names(self) -> list[str]:
+        """Every name that `run` knows, in the order of computation."""
+        inside = ("resid_pre", "pattern", "resid_mid", "resid_post")
+        blocks = [f"blocks.{layer}.{name}" for layer in range(self.config.n_layers) for name in inside]
+        copy = ["copy.pattern", "copy.out"] if self.config.copy else []
+        return ["embed", *blocks, "final", *copy, "logits"]
+
+    def _forward(
+        self, tokens: Int[Tensor, "batch tokens"], last: int | None, keep: Keep | None
+    ) -> Float[Tensor, "batch positions d_vocab"]:
+        n = tokens.shape[1]
+        causal = torch.ones(n, n, dtype=torch.bool, device=tokens.device).tril()
+        embed = F.embedding(tokens, self.W_E)
+        x = embed
+        for layer, block in enumerate(self.blocks):
+            # after the top block only the copy head looks back; without it the rest is never read
+            top = layer + 1 == self.config.n_layers and last is not None and self.copy is None
+            x = block(x, causal, _prefixed(keep, f"blocks.{layer}."), last if top else n)
+        final = self.ln_final(x)
+        stream = final
+        if self.copy is not None:
+            copied, copy_pattern = self.copy(final, embed, causal)
+            stream = final + copied
+        logits = (stream if last is None else stream[:, -last:]) @ self.W_U.T
+        if keep is not None:
+            keep("embed", embed)
+            keep("final", final)
+            if self.copy is not None:
+                keep("copy.pattern", copy_pattern)
+                keep("copy.out", copied)
+            keep("logits", logits)
+        return logits
+
+    def embedding_parameters(self) -> list[nn.Parameter]:
+        """The (un)embedding, each storage once: [W_E] when tied, else [W_E, W_U]."""
+        return [self.W_E] if self.config.tied else [self.W_E, self.W_U]
+
+
+def _prefixed(keep: Keep | None, prefix: str) -> Keep | None:
+    return None if keep is None else lambda name, value: keep(prefix + name, value)
+
+
+def initialise(model: Transformer, generator: torch.Generator) -> Transformer:
+    """Draw all weights in a fixed order from a CPU generator: one seed, one model, on every device.
+
+    (Un)embedding entries have standard deviation `embed_std`; a matrix with d_in inputs has
+    1 / sqrt(d_in); biases are 0, LayerNorm gains and the copy gate 1.
+    """
+    drawn = {id(p) for p in model.embedding_parameters()}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if id(parameter) in drawn:
+                fresh = torch.randn(parameter.shape, generator=generator) * model.config.embed_std
+            elif parameter.ndim == 2:
+                fresh = torch.randn(parameter.shape, generator=generator) / math.sqrt(parameter.shape[1])
+            else:
+                fresh = torch.zeros(parameter.shape) if name.endswith("bias") else torch.ones(parameter.shape)
+            parameter.copy_(fresh)
+    return model

@@ -1,0 +1,100 @@
+"""What happens to the (un)embedding while the rest of the model learns.
+
+A policy says which embedding parameters the optimiser gets, and what it does to rows before and
+after a step, the optimiser's moments included. Paper A compares `Learn`, `Freeze` and `Reset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from lib.models.transformer import Transformer
+
+Stream = Callable[[str], torch.Generator]
+
+
+@dataclass(frozen=True)
+class Learn:
+    """The embedding learns like any other weight."""
+
+    def trained(self, model: Transformer) -> list[nn.Parameter]:
+        """The embedding parameters that the optimiser gets; frozen ones lose their gradient."""
+        return model.embedding_parameters()
+
+    def before_step(
+        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, stream: Stream
+    ) -> None:
+        """Called before step `step` (the first is 0); `stream(name)` gives fresh CPU generators."""
+
+    def after_step(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+        """Called after each optimiser step."""
+
+
+@dataclass(frozen=True)
+class Freeze(Learn):
+    """The embedding stays as it was drawn: no gradient, no decay, not in the optimiser."""
+
+    def trained(self, model: Transformer) -> list[nn.Parameter]:
+        for parameter in model.embedding_parameters():
+            parameter.requires_grad_(False)
+        return []
+
+
+@dataclass(frozen=True)
+class Reset(Learn):
+    """Active forgetting: draw the whole embedding anew after every `every` steps, up to step `until`.
+
+    The moments of the redrawn parameters are dropped: Adam would otherwise push fresh rows along
+    gradients of rows that are gone.
+    """
+
+    every: int = 100
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every is {self.every}: reset after at least one step")
+
+    def before_step(
+        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, stream: Stream
+    ) -> None:
+        if step == 0 or step % self.every or (self.until is not None and step > self.until):
+            return
+        generator = stream("reset")
+        with torch.no_grad():
+            for parameter in model.embedding_parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * model.config.embed_std)
+                optimizer.state.pop(parameter, None)
+
+
+@dataclass(frozen=True)
+class FreezeRows(Learn):
+    """Chosen rows keep, bit for bit, the values they have when this policy starts.
+
+    A zero gradient is not enough: decay still shrinks a row, and moments still move it. So the rows
+    are put back, and their moments cleared, after every step.
+    """
+
+    rows: Sequence[int]
+    _kept: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def trained(self, model: Transformer) -> list[nn.Parameter]:
+        parameters = model.embedding_parameters()
+        if not self.rows or not 0 <= min(self.rows) <= max(self.rows) < model.config.d_vocab:
+            raise ValueError(f"rows must name at least one of the {model.config.d_vocab} tokens")
+        for parameter in parameters:
+            self._kept[id(parameter)] = parameter.detach()[list(self.rows)].clone()
+        return parameters
+
+    def after_step(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+        rows = list(self.rows)
+        with torch.no_grad():
+            for parameter in model.embedding_parameters():
+                parameter[rows] = self._kept[id(parameter)]
+                for moment in optimizer.state.get(parameter, {}).values():
+                    if isinstance(moment, Tensor) and moment.shape == parameter.shape:
+                        moment[rows] = 0

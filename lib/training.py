@@ -1,0 +1,223 @@
+"""One training loop: a configuration in, a run record out.
+
+Data and initial weights are drawn on the CPU from streams that depend only on (seed, name, step).
+One seed is one data set on every device, and a run that was killed resumes bit for bit: nothing
+about the random state has to be remembered.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from lib.evaluation import evaluate
+from lib.generators import logic
+from lib.models.transformer import Transformer, TransformerConfig, initialise
+from lib.policies import Learn
+
+OPTIMISERS = ("adamw", "adam_l2", "sgd")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run, except the device it runs on.
+
+    `lr` is the step size of all weights, times `embed_lr_scale` for the (un)embedding. Weight decay
+    acts on all weights: decoupled for `adamw`, as L2 in the gradient for `adam_l2` and `sgd`
+    (momentum 0.9). Evaluation happens at step 0, every `eval_every` steps and at the end, on
+    `eval_problems` problems per test set and half.
+    """
+
+    task: logic.LogicConfig
+    model: TransformerConfig
+    policy: Learn = Learn()
+    optimiser: str = "adamw"
+    lr: float = 3e-3
+    embed_lr_scale: float = 0.3
+    weight_decay: float = 0.1
+    batch: int = 128
+    steps: int = 2400
+    eval_every: int = 100
+    eval_problems: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(f"optimiser {self.optimiser!r} is unknown: use one of {', '.join(OPTIMISERS)}")
+        if self.model.d_vocab != self.task.d_vocab:
+            raise ValueError(
+                f"the model has {self.model.d_vocab} tokens, the task {self.task.d_vocab}: make them equal"
+            )
+        for name in ("batch", "steps", "eval_every", "eval_problems"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if not self.lr > 0 or self.weight_decay < 0 or self.seed < 0:
+            raise ValueError("lr must be above 0, weight_decay and seed at least 0")
+
+
+@dataclass
+class Run:
+    """What a run leaves: the trained model and one row of measures per evaluated step."""
+
+    config: RunConfig
+    model: Transformer
+    history: list[dict[str, float]]
+
+
+def describe(value: Any) -> Any:
+    """A configuration as plain JSON types; each dataclass says which it is under `kind`."""
+    if is_dataclass(value):
+        shown = {f.name: describe(getattr(value, f.name)) for f in fields(value) if f.name[0] != "_"}
+        return {"kind": type(value).__name__, **shown}
+    return [describe(v) for v in value] if isinstance(value, list | tuple | range) else value
+
+
+def stream(seed: int, name: str, step: int = 0) -> torch.Generator:
+    """An independent CPU generator for each (seed, name, step)."""
+    entropy = np.random.SeedSequence([seed, zlib.crc32(name.encode()), step])
+    return torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
+
+
+def pick_device(device: str = "auto") -> torch.device:
+    """`auto` is CUDA, else MPS, else the CPU. Raises ValueError when the device is not there."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return torch.device(next(name for name in ("cuda", "mps", "cpu") if there[name]))
+    kind = device.split(":")[0]
+    if not there.get(kind, False):
+        usable = ", ".join(name for name, ok in there.items() if ok)
+        raise ValueError(f"device {device!r} is not available here: use auto or one of {usable}")
+    return torch.device(device)
+
+
+def make_optimiser(config: RunConfig, model: Transformer) -> torch.optim.Optimizer:
+    """The optimiser over what the policy lets it train; no parameter stands in it twice."""
+    trained = config.policy.trained(model)
+    embedding = {id(p) for p in model.embedding_parameters()}
+    groups: list[dict[str, Any]] = [{"params": [p for p in model.parameters() if id(p) not in embedding]}]
+    if trained:
+        groups.append({"params": trained, "lr": config.lr * config.embed_lr_scale})
+    shared = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.optimiser == "adamw":
+        return torch.optim.AdamW(groups, fused=True, **shared)
+    if config.optimiser == "adam_l2":
+        return torch.optim.Adam(groups, fused=True, **shared)
+    return torch.optim.SGD(groups, momentum=0.9, **shared)
+
+
+def batch_of(config: RunConfig, step: int) -> logic.Problems:
+    """The training batch of a step: seen names only, the same on every device."""
+    return logic.sample(config.task, config.batch, stream(config.seed, "batch", step), "seen")
+
+
+def answer_loss(model: Transformer, tokens: Tensor, answer_length: int) -> Float[Tensor, ""]:
+    """Mean cross-entropy over the last `answer_length` tokens; the prompt is not trained on."""
+    n = answer_length
+    logits = model(tokens[:, :-1], last=n)
+    return F.cross_entropy(logits.flatten(0, 1), tokens[:, -n:].flatten())
+
+
+def train(
+    config: RunConfig,
+    device: str = "auto",
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 100,
+    stop_after: int | None = None,
+) -> Run:
+    """Train, evaluate, and return the record.
+
+    With `checkpoint` (a .safetensors path) the run is saved every `checkpoint_every` steps, whole
+    or not at all, and resumes from there. `stop_after` ends early, as a kill would (for tests).
+    Raises FloatingPointError when the loss is not finite, and ValueError when `checkpoint` belongs
+    to another configuration.
+    """
+    target = pick_device(device)
+    model = initialise(Transformer(config.model), stream(config.seed, "weights")).to(target)
+    optimizer = make_optimiser(config, model)
+    history: list[dict[str, float]] = []
+    start = 0
+    if checkpoint is not None and checkpoint.exists():
+        start, history = _load(checkpoint, config, model, optimizer)
+    if not history:
+        history.append(_measure(config, model, 0, math.nan))
+    steps = range(start, config.steps)
+    for step in tqdm(steps, initial=start, total=config.steps, disable=None, desc=f"seed {config.seed}"):
+        config.policy.before_step(model, optimizer, step, lambda name: stream(config.seed, name, step))
+        loss = answer_loss(model, batch_of(config, step).tokens.to(target), config.task.answer_length)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise FloatingPointError(f"loss is {value} at step {step}; lower lr. Configuration: {describe(config)}")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        config.policy.after_step(model, optimizer)
+        done = step + 1
+        if done % config.eval_every == 0 or done == config.steps:
+            history.append(_measure(config, model, done, value))
+        if checkpoint is not None and (done % checkpoint_every == 0 or done == config.steps):
+            _save(checkpoint, config, model, optimizer, done, history)
+        if done == stop_after:
+            break
+    return Run(config, model, history)
+
+
+def _measure(config: RunConfig, model: Transformer, step: int, loss: float) -> dict[str, float]:
+    generator = stream(config.seed, "test")  # the same test problems at every step of a run
+    return {"step": step, "loss": loss, **evaluate(model, config.task, config.eval_problems, generator)}
+
+
+def _save(
+    path: Path,
+    config: RunConfig,
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    history: list[dict[str, float]],
+) -> None:
+    """One file, written beside and then moved into place: it is the old one or the new one, never half."""
+    tensors = {f"model.{name}": p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{key}.{name}"] = value.detach().cpu().contiguous()
+    record = {"config": json.dumps(describe(config)), "step": str(step), "history": json.dumps(history)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
+    save_file(tensors, beside, metadata=record)
+    with open(beside, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def _load(
+    path: Path, config: RunConfig, model: Transformer, optimizer: torch.optim.Optimizer
+) -> tuple[int, list[dict[str, float]]]:
+    with safe_open(path, framework="pt") as file:
+        record = file.metadata()
+        if json.loads(record["config"]) != json.loads(json.dumps(describe(config))):
+            raise ValueError(f"{path.name} belongs to another configuration: move it away or use another path")
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for key in file.keys():
+                part, rest = key.split(".", 1)
+                if part == "model":
+                    parameters[rest].copy_(file.get_tensor(key))
+                else:
+                    moment, name = rest.split(".", 1)
+                    device = "cpu" if moment == "step" else parameters[name].device
+                    optimizer.state[parameters[name]][moment] = file.get_tensor(key).to(device)
+    return int(record["step"]), json.loads(record["history"])

@@ -1,0 +1,97 @@
+"""Run chapters and store their outputs: `python tools/execute.py [book/unseen/01_name.py ...]`.
+
+The .py of a pair is the source. What is written depends on the chapter alone: no times, versions or
+random ids, so that running twice changes nothing.
+"""
+
+import argparse
+import hashlib
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[1]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["jupytext"]
+METADATA = {
+    # `jupytext --sync` wants these in the .ipynb; there from the start, it has nothing to change.
+    "jupytext": {k: v for k, v in SETTINGS.items() if k.endswith("_filter")},
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def chapters() -> list[Path]:
+    """Every paired source of the book; names that start with . or _ are not chapters."""
+    found = sorted((ROOT / "book").rglob("*.py"))
+    return [p for p in found if not any(q[0] in "._" for q in p.relative_to(ROOT).parts)]
+
+
+def stable_ids(nb: nbformat.NotebookNode) -> None:
+    """Name each cell after its text: editing one cell leaves the others' names alone."""
+    seen: dict[str, int] = {}
+    for cell in nb.cells:
+        digest = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
+        seen[digest] = seen.get(digest, 0) + 1
+        cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text.rstrip("\n") + "\n", encoding="utf-8", newline="\n")
+
+
+def execute(source: Path, timeout: float) -> float:
+    """Run one chapter in its own folder, write its .ipynb, return the slowest cell's seconds."""
+    nb = jupytext.read(source, fmt="py:percent")
+    stable_ids(nb)
+    nb.metadata = nbformat.from_dict(METADATA)
+    write(source, jupytext.writes(nb, fmt="py:percent"))  # as `jupytext --sync` would write it
+    started, slowest = 0.0, 0.0
+
+    def on_start(**_: object) -> None:
+        nonlocal started
+        started = time.perf_counter()
+
+    def on_end(**_: object) -> None:
+        nonlocal slowest
+        slowest = max(slowest, time.perf_counter() - started)
+
+    NotebookClient(
+        nb,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--IPKernelApp.log_level=40"],  # errors only
+        on_cell_execute=on_start,
+        on_cell_executed=on_end,
+        resources={"metadata": {"path": str(source.parent)}},
+    ).execute()
+    nb.metadata = nbformat.from_dict(METADATA)  # the kernel has added its version
+    write(source.with_suffix(".ipynb"), nbformat.writes(nb, version=4))
+    return slowest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("chapters", nargs="*", type=Path, help="sources; all if none is named")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds for one cell")
+    args = parser.parse_args()
+    too_slow = 0
+    for source in [c.resolve().with_suffix(".py") for c in args.chapters] or chapters():
+        begin = time.perf_counter()
+        slowest = execute(source, args.timeout)
+        late = slowest > args.timeout / 3
+        too_slow += late
+        note = ": over a third of the time-out" if late else ""
+        seconds = time.perf_counter() - begin
+        print(f"{source.relative_to(ROOT)}  {seconds:.0f} s, slowest cell {slowest:.0f} s{note}")
+    return 1 if too_slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
