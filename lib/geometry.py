@@ -86,9 +86,7 @@ def pair_distance(x: Float[Tensor, "rows d"]) -> float:
     return float((2 * individual_part(x.double()).square().sum() / (n - 1)).sqrt())
 
 
-def distance_contraction(
-    before: Float[Tensor, "rows d"], after: Float[Tensor, "rows d"]
-) -> float:
+def distance_contraction(before: Float[Tensor, "rows d"], after: Float[Tensor, "rows d"]) -> float:
     """How far apart the rows still are: `pair_distance` after over before. Decay alone gives
     (1 - lr x weight_decay)^steps. Raises ValueError when the rows of `before` already coincide."""
     start = pair_distance(before)

@@ -32,9 +32,8 @@ PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
 # Inches: at 4.8 the type is still 7 points in one printed column.
 WIDTHS = {"text": 4.8, "wide": 7.6}
-_DPI, _PLAYER_DPI = 150, 110
+_DPI, _PLAYER_DPI, _SHORTEST_ALT = 150, 110, 20
 _PIXELS_PER_INCH = 100  # size on the page, so that type is the same size in every figure
-_SHORTEST_ALT = 20
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,14 @@ after a step, the optimiser's moments included. Paper A compares `Learn`, `Freez
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from lib.generators import stream
 from lib.models.transformer import Transformer
-
-Stream = Callable[[str], torch.Generator]
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,9 @@ class Learn:
         return model.embedding_parameters()
 
     def before_step(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, stream: Stream
+        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, seed: int
     ) -> None:
-        """Called before step `step` (the first is 0); `stream(name)` gives fresh CPU generators."""
+        """Called before step `step` (the first is 0); what it draws depends on `seed` and `step` alone."""
 
     def after_step(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
         """Called after each optimiser step."""
@@ -60,14 +59,16 @@ class Reset(Learn):
             raise ValueError(f"every is {self.every}: reset after at least one step")
 
     def before_step(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, stream: Stream
+        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, seed: int
     ) -> None:
         if step == 0 or step % self.every or (self.until is not None and step > self.until):
             return
-        generator = stream("reset")
+        generator = stream(seed, "reset", step)
         with torch.no_grad():
             for parameter in model.embedding_parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * model.config.embed_std)
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=generator) * model.config.embed_std
+                )
                 optimizer.state.pop(parameter, None)
 
 

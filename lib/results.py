@@ -28,6 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 STORE = Path(__file__).parent.parent / "book" / "results"
+SCRATCH = STORE.parent.parent / ".runs"  # checkpoints of unfinished runs, not tracked
 PACKAGES = ("torch", "numpy", "seeing-the-unseen")
 
 Rows = Sequence[Mapping[str, Any]]
@@ -42,7 +43,10 @@ def describe(value: Any) -> Any:
     """A configuration as plain JSON types; each dataclass says which it is under `kind`."""
     if hasattr(value, "__dataclass_fields__"):
         names = [name for name in value.__dataclass_fields__ if not name.startswith("_")]
-        return {"kind": type(value).__name__, **{name: describe(getattr(value, name)) for name in names}}
+        return {
+            "kind": type(value).__name__,
+            **{name: describe(getattr(value, name)) for name in names},
+        }
     if isinstance(value, Mapping):
         return {str(key): describe(item) for key, item in value.items()}
     return [describe(item) for item in value] if isinstance(value, list | tuple | range) else value
@@ -202,7 +206,9 @@ def _manifest(root: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DamagedResults(f"{path} is not valid JSON: restore it from version control") from error
+        raise DamagedResults(
+            f"{path} is not valid JSON: restore it from version control"
+        ) from error
 
 
 def _checked(root: Path, experiment: str) -> str | None:
@@ -217,12 +223,16 @@ def _checked(root: Path, experiment: str) -> str | None:
 def _verify(root: Path, name: str, entry: Mapping[str, str] | None) -> bytes:
     path = root / name
     if entry is None:
-        raise DamagedResults(f"{path} is not in MANIFEST.json: delete it to run anew, or restore both")
+        raise DamagedResults(
+            f"{path} is not in MANIFEST.json: delete it to run anew, or restore both"
+        )
     if not path.exists():
         raise DamagedResults(f"{path} is missing: restore it from version control")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() not in entry.values():
-        raise DamagedResults(f"{path} does not match MANIFEST.json: restore it, or delete both entries")
+        raise DamagedResults(
+            f"{path} does not match MANIFEST.json: restore it, or delete both entries"
+        )
     return data
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import zlib
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -25,9 +23,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lib.evaluation import evaluate
-from lib.generators import logic
+from lib.generators import logic, stream
 from lib.models.transformer import Transformer, TransformerConfig, initialise
 from lib.policies import Learn
+from lib.results import describe
 
 OPTIMISERS = ("adamw", "adam_l2", "sgd")
 
@@ -57,10 +56,16 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if self.optimiser not in OPTIMISERS:
-            raise ValueError(f"optimiser {self.optimiser!r} is unknown: use one of {', '.join(OPTIMISERS)}")
+            raise ValueError(
+                f"optimiser {self.optimiser!r} is unknown: use one of {', '.join(OPTIMISERS)}"
+            )
         if self.model.d_vocab != self.task.d_vocab:
             raise ValueError(
                 f"the model has {self.model.d_vocab} tokens, the task {self.task.d_vocab}: make them equal"
+            )
+        if self.model.positions == "learned" and self.model.n_ctx < self.task.length:
+            raise ValueError(
+                f"n_ctx is {self.model.n_ctx}: a problem has {self.task.length} tokens"
             )
         for name in ("batch", "steps", "eval_every", "eval_problems"):
             if getattr(self, name) < 1:
@@ -78,23 +83,13 @@ class Run:
     history: list[dict[str, float]]
 
 
-def describe(value: Any) -> Any:
-    """A configuration as plain JSON types; each dataclass says which it is under `kind`."""
-    if is_dataclass(value):
-        shown = {f.name: describe(getattr(value, f.name)) for f in fields(value) if f.name[0] != "_"}
-        return {"kind": type(value).__name__, **shown}
-    return [describe(v) for v in value] if isinstance(value, list | tuple | range) else value
-
-
-def stream(seed: int, name: str, step: int = 0) -> torch.Generator:
-    """An independent CPU generator for each (seed, name, step)."""
-    entropy = np.random.SeedSequence([seed, zlib.crc32(name.encode()), step])
-    return torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
-
-
 def pick_device(device: str = "auto") -> torch.device:
     """`auto` is CUDA, else MPS, else the CPU. Raises ValueError when the device is not there."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
     if device == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if there[name]))
     kind = device.split(":")[0]
@@ -108,10 +103,12 @@ def make_optimiser(config: RunConfig, model: Transformer) -> torch.optim.Optimiz
     """The optimiser over what the policy lets it train; no parameter stands in it twice."""
     trained = config.policy.trained(model)
     embedding = {id(p) for p in model.embedding_parameters()}
-    groups: list[dict[str, Any]] = [{"params": [p for p in model.parameters() if id(p) not in embedding]}]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in model.parameters() if id(p) not in embedding]}
+    ]
     if trained:
         groups.append({"params": trained, "lr": config.lr * config.embed_lr_scale})
-    shared = {"lr": config.lr, "weight_decay": config.weight_decay}
+    shared: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     if config.optimiser == "adamw":
         return torch.optim.AdamW(groups, fused=True, **shared)
     if config.optimiser == "adam_l2":
@@ -155,12 +152,18 @@ def train(
     if not history:
         history.append(_measure(config, model, 0, math.nan))
     steps = range(start, config.steps)
-    for step in tqdm(steps, initial=start, total=config.steps, disable=None, desc=f"seed {config.seed}"):
-        config.policy.before_step(model, optimizer, step, lambda name: stream(config.seed, name, step))
-        loss = answer_loss(model, batch_of(config, step).tokens.to(target), config.task.answer_length)
+    for step in tqdm(
+        steps, initial=start, total=config.steps, disable=None, desc=f"seed {config.seed}"
+    ):
+        config.policy.before_step(model, optimizer, step, config.seed)
+        loss = answer_loss(
+            model, batch_of(config, step).tokens.to(target), config.task.answer_length
+        )
         value = loss.item()
         if not math.isfinite(value):
-            raise FloatingPointError(f"loss is {value} at step {step}; lower lr. Configuration: {describe(config)}")
+            raise FloatingPointError(
+                f"loss is {value} at step {step}; lower lr. Configuration: {describe(config)}"
+            )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -177,7 +180,11 @@ def train(
 
 def _measure(config: RunConfig, model: Transformer, step: int, loss: float) -> dict[str, float]:
     generator = stream(config.seed, "test")  # the same test problems at every step of a run
-    return {"step": step, "loss": loss, **evaluate(model, config.task, config.eval_problems, generator)}
+    return {
+        "step": step,
+        "loss": loss,
+        **evaluate(model, config.task, config.eval_problems, generator),
+    }
 
 
 def _save(
@@ -189,12 +196,18 @@ def _save(
     history: list[dict[str, float]],
 ) -> None:
     """One file, written beside and then moved into place: it is the old one or the new one, never half."""
-    tensors = {f"model.{name}": p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    tensors = {
+        f"model.{name}": p.detach().cpu().contiguous() for name, p in model.named_parameters()
+    }
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{key}.{name}"] = value.detach().cpu().contiguous()
-    record = {"config": json.dumps(describe(config)), "step": str(step), "history": json.dumps(history)}
+    record = {
+        "config": json.dumps(describe(config)),
+        "step": str(step),
+        "history": json.dumps(history),
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(f".{os.getpid()}.tmp")
     save_file(tensors, beside, metadata=record)
@@ -209,7 +222,9 @@ def _load(
     with safe_open(path, framework="pt") as file:
         record = file.metadata()
         if json.loads(record["config"]) != json.loads(json.dumps(describe(config))):
-            raise ValueError(f"{path.name} belongs to another configuration: move it away or use another path")
+            raise ValueError(
+                f"{path.name} belongs to another configuration: move it away or use another path"
+            )
         parameters = dict(model.named_parameters())
         with torch.no_grad():
             for key in file.keys():

@@ -37,7 +37,9 @@ class LogicConfig:
 
     def __post_init__(self) -> None:
         if self.depth < 1:
-            raise ValueError(f"depth is {self.depth}: a chain needs at least one implication, set depth >= 1")
+            raise ValueError(
+                f"depth is {self.depth}: a chain needs at least one implication, set depth >= 1"
+            )
         for part in ("n_seen", "n_unseen"):
             if getattr(self, part) < self.n_names:
                 raise ValueError(
@@ -128,7 +130,13 @@ def sample(
     rules[:, :, 1] = ARROW
     rules[:, :, 2] = right.gather(1, order)
     tail = tokens[:, 6 * k :]
-    tail[:, 0], tail[:, 1], tail[:, 2], tail[:, 3], tail[:, 4] = FACT, true_chain[:, 0], QUERY, query, ANS
+    tail[:, 0], tail[:, 1], tail[:, 2], tail[:, 3], tail[:, 4] = (
+        FACT,
+        true_chain[:, 0],
+        QUERY,
+        query,
+        ANS,
+    )
     tail[:, 5:-1] = true_chain
     tail[:, -1] = torch.where(holds, TRUE, FALSE)
     return Problems(tokens, holds)

@@ -1,4 +1,4 @@
-"""A small pre-LayerNorm decoder with rotary positions and activations that have names.
+"""A small pre-LayerNorm decoder whose activations have names.
 
 Top to bottom: configuration, block, model, initial weights. `Transformer.run` returns any named
 activation; `activation_names` lists them.
@@ -19,12 +19,17 @@ from torch import Tensor, nn
 
 from lib.models.copy_attention import CopyAttention
 
+POSITIONS = ("rotary", "learned")
 Keep = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes of one model. `embed_std` is the standard deviation of fresh (un)embedding entries."""
+    """Sizes of one model. `embed_std` is the standard deviation of fresh (un)embedding entries.
+
+    `positions` is `rotary`, or `learned`: a vector per position, for at most `n_ctx` tokens. On a
+    grid of fixed places, as in the logic task, learned positions are found several times sooner.
+    """
 
     d_vocab: int
     d_model: int = 64
@@ -33,6 +38,8 @@ class TransformerConfig:
     tied: bool = True
     copy: bool = False
     embed_std: float = 0.25
+    positions: str = "rotary"
+    n_ctx: int = 64
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads or (self.d_model // self.n_heads) % 2:
@@ -41,7 +48,13 @@ class TransformerConfig:
                 "(rotary positions turn pairs of coordinates)"
             )
         if self.d_vocab < 1 or self.n_layers < 1:
-            raise ValueError(f"d_vocab {self.d_vocab} and n_layers {self.n_layers} must be at least 1")
+            raise ValueError(
+                f"d_vocab {self.d_vocab} and n_layers {self.n_layers} must be at least 1"
+            )
+        if self.positions not in POSITIONS:
+            raise ValueError(
+                f"positions {self.positions!r} is unknown: use one of {', '.join(POSITIONS)}"
+            )
         if not self.embed_std > 0:
             raise ValueError(f"embed_std {self.embed_std} must be above 0")
 
@@ -72,6 +85,7 @@ class Block(nn.Module):
         super().__init__()
         d = config.d_model
         self.n_heads = config.n_heads
+        self.rotary = config.positions == "rotary"
         self.ln_1, self.ln_2 = nn.LayerNorm(d), nn.LayerNorm(d)
         self.query, self.key, self.value, self.out = (nn.Linear(d, d) for _ in range(4))
         self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
@@ -86,10 +100,14 @@ class Block(nn.Module):
         """The stream after this block at the `last` positions; keys and values come from all."""
         normed, first = self.ln_1(x), x.shape[1] - last
         x = x[:, first:]
-        q = rotary(self._heads(self.query(normed[:, first:])), first)
-        k, v = rotary(self._heads(self.key(normed))), self._heads(self.value(normed))
+        q, k = self._heads(self.query(normed[:, first:])), self._heads(self.key(normed))
+        if self.rotary:
+            q, k = rotary(q, first), rotary(k)
+        v = self._heads(self.value(normed))
         if keep is None:  # the fused kernel keeps no pattern; both ways agree (tested)
-            z = F.scaled_dot_product_attention(q, k, v, attn_mask=causal[first:] if first else None, is_causal=not first)
+            z = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=causal[first:] if first else None, is_causal=not first
+            )
         else:
             scores = q @ k.mT / math.sqrt(q.shape[-1])
             pattern = scores.masked_fill(~causal[first:], -math.inf).softmax(dim=-1)
@@ -118,6 +136,8 @@ class Transformer(nn.Module):
         self.config = config
         self.W_E = nn.Parameter(torch.empty(config.d_vocab, config.d_model))
         self.W_U = self.W_E if config.tied else nn.Parameter(torch.empty_like(self.W_E))
+        learned = config.positions == "learned"
+        self.W_pos = nn.Parameter(torch.empty(config.n_ctx, config.d_model)) if learned else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.ln_final = nn.LayerNorm(config.d_model)
         self.copy = CopyAttention(config.d_model) if config.copy else None
@@ -153,7 +173,9 @@ class Transformer(nn.Module):
     def activation_names(self) -> list[str]:
         """Every name that `run` knows, in the order of computation."""
         inside = ("resid_pre", "pattern", "resid_mid", "resid_post")
-        blocks = [f"blocks.{layer}.{name}" for layer in range(self.config.n_layers) for name in inside]
+        blocks = [
+            f"blocks.{layer}.{name}" for layer in range(self.config.n_layers) for name in inside
+        ]
         copy = ["copy.pattern", "copy.out"] if self.config.copy else []
         return ["embed", *blocks, "final", *copy, "logits"]
 
@@ -163,7 +185,7 @@ class Transformer(nn.Module):
         n = tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=tokens.device).tril()
         embed = F.embedding(tokens, self.W_E)
-        x = embed
+        x = embed if self.W_pos is None else embed + self.W_pos[:n]
         for layer, block in enumerate(self.blocks):
             # after the top block only the copy head looks back; without it the rest is never read
             top = layer + 1 == self.config.n_layers and last is not None and self.copy is None
@@ -195,17 +217,17 @@ def _prefixed(keep: Keep | None, prefix: str) -> Keep | None:
 def initialise(model: Transformer, generator: torch.Generator) -> Transformer:
     """Draw all weights in a fixed order from a CPU generator: one seed, one model, on every device.
 
-    (Un)embedding entries have standard deviation `embed_std`; a matrix with d_in inputs has
-    1 / sqrt(d_in); biases are 0, LayerNorm gains and the copy gate 1.
+    Entries of the (un)embedding have standard deviation `embed_std`, those of learned positions
+    twice that (with less, many seeds stay on a plateau where a name's place is not found); a matrix
+    with d_in inputs has 1 / sqrt(d_in); biases are 0, LayerNorm gains and the copy gate 1.
     """
-    drawn = {id(p) for p in model.embedding_parameters()}
+    std = {id(p): model.config.embed_std for p in model.embedding_parameters()}
+    std[id(model.W_pos)] = 2 * model.config.embed_std
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if id(parameter) in drawn:
-                fresh = torch.randn(parameter.shape, generator=generator) * model.config.embed_std
-            elif parameter.ndim == 2:
-                fresh = torch.randn(parameter.shape, generator=generator) / math.sqrt(parameter.shape[1])
+            if parameter.ndim == 2:
+                scale = std.get(id(parameter), 1 / math.sqrt(parameter.shape[1]))
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
             else:
-                fresh = torch.zeros(parameter.shape) if name.endswith("bias") else torch.ones(parameter.shape)
-            parameter.copy_(fresh)
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
     return model

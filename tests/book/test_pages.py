@@ -13,7 +13,7 @@ SOURCES |= {"video": "src", "audio": "src", "embed": "src", "object": "data"}
 @pytest.fixture(scope="module")
 def soups(site):
     """Every built page, parsed once: path -> soup."""
-    pages = (path for path in site.rglob("*.html") if "_static" not in path.parts)
+    pages = (path for path in site.rglob("*.html") if "_static" not in path.relative_to(site).parts)
     return {path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in pages}
 
 

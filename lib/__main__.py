@@ -1,0 +1,5 @@
+"""`python -m lib`."""
+
+from lib.cli import main
+
+main()

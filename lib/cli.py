@@ -1,0 +1,122 @@
+"""The command line: `python -m lib run | sweep | claims | results`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from lib import claims as ledger_of
+from lib import results as store
+from lib.experiments import SWEEPS, logic_run, nearest, sweep
+from lib.ledger import LEDGER
+from lib.training import train
+
+app = tyro.extras.SubcommandApp()
+
+
+@app.command(name="run")
+def run(
+    task: tyro.conf.Positional[Literal["logic"]],
+    preset: str = "laptop",
+    arm: str = "standard",
+    seed: int | None = None,
+    steps: int | None = None,
+    device: str = "auto",
+    checkpoint: Path | None = None,
+) -> None:
+    """Train one model and print what it can do.
+
+    Args:
+        task: The task to train on.
+        preset: Sizes: laptop (two minutes on one core) or tiny (seconds, too short to learn).
+        arm: What is compared: standard, copy, freeze, reset, freeze+copy, reset+copy, untied, ...
+        seed: Seed of weights and data; the preset's own is 0.
+        steps: Training steps; the preset says how many by default.
+        device: auto, cpu, cuda or mps.
+        checkpoint: A .safetensors file to save to every 100 steps and to resume from.
+    """
+    asked = {"seed": seed, "steps": steps}
+    config = logic_run(preset, arm, **{k: v for k, v in asked.items() if v is not None})
+    history = train(config, device, checkpoint).history
+    print(
+        "step   loss  whole answers right: seen  query unseen (True)  all unseen   cosine of unseen W_U rows"
+    )
+    for row in history:
+        whole = [
+            (row[f"whole_{s}_true"] + row[f"whole_{s}_false"]) / 2 for s in ("seen", "all_unseen")
+        ]
+        print(
+            f"{row['step']:4.0f} {row['loss']:6.3f} {whole[0]:26.2f} {row['whole_query_unseen_true']:20.2f} "
+            f"{whole[1]:11.2f} {row['W_U_unseen_cosine']:27.2f}"
+        )
+
+
+@app.command(name="sweep")
+def run_sweep(
+    name: tyro.conf.Positional[str | None] = None,
+    all: bool = False,
+    device: str = "cpu",
+    shard: str = "0/1",
+) -> None:
+    """Run what is missing of a stored experiment (or of all); what is stored is not run again.
+
+    Args:
+        name: The experiment.
+        all: Every experiment.
+        device: auto, cpu, cuda or mps.
+        shard: i/n: only every n-th run, from number i on; start one process a shard.
+    """
+    if all == (name is not None):
+        raise ValueError(f"name one sweep ({', '.join(SWEEPS)}) or say --all")
+    try:
+        index, count = (int(part) for part in shard.split("/"))
+    except ValueError:
+        raise ValueError(f"shard {shard!r}: write i/n, for example 0/2") from None
+    for each in SWEEPS if name is None else [nearest("sweep", name, SWEEPS)]:
+        print(f"{each}: {sweep(each, device, (index, count))} runs stored")
+
+
+@app.command(name="claims")
+def claims(json_: Annotated[bool, tyro.conf.arg(name="json")] = False, write: bool = False) -> None:
+    """Print every claim's verdict; exit 1 if a stored verdict no longer follows from the results.
+
+    Args:
+        json_: Print JSON for programs.
+        write: Store the verdicts and renew the README's table.
+    """
+    if write:
+        ledger_of.write(LEDGER)
+    if json_:
+        print(json.dumps(ledger_of.all_verdicts(LEDGER), indent=1))
+    else:
+        for claim in LEDGER:
+            said, outcomes = ledger_of.verdict(claim)
+            print(f"{claim.id:4} {said:28} {claim.statement}")
+            for o in outcomes:
+                print(f"     {o.id}: {o.k} of {o.n} seeds, median {o.median:.2f}: {o.measure}")
+    if old := ledger_of.stale(LEDGER):
+        print(f"stored verdicts no longer follow: {', '.join(old)}", file=sys.stderr)
+        sys.exit(1)
+
+
+@app.command(name="results")
+def results() -> None:
+    """List what is stored, after checking every file against its hash."""
+    for name in store.verify():
+        runs = store.manifest().get("runs", {}).get(Path(name).stem, {})
+        print(
+            f"{name}: {len(runs)} runs, {sum(r['seconds'] for r in runs.values()) / 60:.0f} minutes"
+        )
+
+
+def main() -> None:
+    """Errors that a person can mend are one line, not a traceback."""
+    try:
+        app.cli(prog="python -m lib", description=__doc__)
+    except (ValueError, FileNotFoundError, FloatingPointError, store.DamagedResults) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,119 @@
+"""Named settings, and the sweeps behind the figures.
+
+A preset fixes sizes; an arm changes what is compared; a sweep is a list of runs. Seeds below 10 are
+for trying things out, reported runs use seeds from 10 on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lib import results
+from lib.generators.logic import LogicConfig
+from lib.models.transformer import TransformerConfig
+from lib.policies import Freeze, Reset
+from lib.training import RunConfig, train
+
+
+def _preset(task: LogicConfig, sizes: Mapping[str, Any], **run: Any) -> RunConfig:
+    return RunConfig(task, TransformerConfig(task.d_vocab, positions="learned", **sizes), **run)
+
+
+PRESETS: dict[str, RunConfig] = {
+    # two minutes on one core
+    "laptop": _preset(LogicConfig(), {}),
+    # a look at everything in seconds; too short to learn
+    "tiny": _preset(
+        LogicConfig(depth=1, n_seen=40, n_unseen=8),
+        {"d_model": 32, "n_heads": 2},
+        steps=100,
+        eval_every=50,
+        eval_problems=64,
+    ),
+}
+
+# An arm is the preset with some fields of the run, and of its model, replaced.
+ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "standard": ({}, {}),
+    "copy": ({}, {"copy": True}),
+    "freeze": ({"policy": Freeze()}, {}),
+    "reset": ({"policy": Reset()}, {}),
+    "freeze+copy": ({"policy": Freeze()}, {"copy": True}),
+    "reset+copy": ({"policy": Reset()}, {"copy": True}),
+    "untied": ({}, {"tied": False}),
+    "adamw_no_decay": ({"weight_decay": 0.0}, {}),
+    "adam_l2": ({"optimiser": "adam_l2", "weight_decay": 1e-3}, {}),
+    "sgd": ({"optimiser": "sgd", "lr": 0.3, "weight_decay": 1e-3}, {}),
+    "sgd_no_decay": ({"optimiser": "sgd", "lr": 0.3, "weight_decay": 0.0}, {}),
+    "untied_adam_l2": ({"optimiser": "adam_l2", "weight_decay": 1e-3}, {"tied": False}),
+    "untied_sgd": ({"optimiser": "sgd", "lr": 0.3, "weight_decay": 1e-3}, {"tied": False}),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep: what is stored is keyed by this and by nothing else."""
+
+    arm: str
+    run: RunConfig
+
+
+def nearest(kind: str, name: str, known: Iterable[str]) -> str:
+    """`name` if it is known; else a ValueError that names the nearest known ones."""
+    names = list(known)
+    if name in names:
+        return name
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    raise ValueError(f"unknown {kind} {name!r}; nearest: {', '.join(close or names)}")
+
+
+def logic_run(preset: str = "laptop", arm: str = "standard", **changes: Any) -> RunConfig:
+    """The configuration of an arm under a preset; `changes` replace fields of the run (seed, steps)."""
+    base = PRESETS[nearest("preset", preset, PRESETS)]
+    run, model = ARMS[nearest("arm", arm, ARMS)]
+    return dataclasses.replace(
+        base, model=dataclasses.replace(base.model, **model), **{**run, **changes}
+    )
+
+
+def _collapse() -> list[Cell]:
+    seeds = {"standard": range(10, 20)}
+    arms = ["standard", "untied", "adamw_no_decay", "adam_l2", "sgd", "sgd_no_decay"]
+    arms += ["untied_adam_l2", "untied_sgd"]
+    return [Cell(a, logic_run(arm=a, seed=s)) for a in arms for s in seeds.get(a, range(10, 15))]
+
+
+# Seeds vary slowest within an arm so that a sweep cut short still holds whole arms.
+SWEEPS: dict[str, Callable[[], list[Cell]]] = {"logic": _collapse}
+
+
+def run_cell(cell: Cell, device: str = "auto") -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """Train one cell; it resumes from its checkpoint after a kill. Rows: one per evaluated step."""
+    checkpoint = results.SCRATCH / f"{results.config_hash(cell)}.safetensors"
+    run = train(cell.run, device, checkpoint)
+    checkpoint.unlink(missing_ok=True)
+    rows = [{"arm": cell.arm, "seed": cell.run.seed, **row} for row in run.history]
+    return rows, {}
+
+
+def sweep(name: str, device: str = "cpu", shard: tuple[int, int] = (0, 1)) -> int:
+    """Run what is missing of a sweep: cells i, i + n, i + 2n, ... for shard (i, n). Returns their number.
+
+    Start one process a shard, each with OMP_NUM_THREADS=1. A killed process goes on where it was.
+    """
+    nearest("sweep", name, SWEEPS)
+    index, count = shard
+    if not 0 <= index < count:
+        raise ValueError(f"shard {index}/{count}: the index runs from 0 to {count - 1}")
+    torch.set_num_threads(1)
+    mine = SWEEPS[name]()[index::count]
+    for cell in mine:
+        results.load_or_run(name, cell, lambda c: run_cell(c, device), device)
+    return len(mine)

@@ -1,0 +1,210 @@
+"""The claims themselves. Statements are in our words; ids are used all over the book.
+
+The sub-claims of a claim were fixed, and committed, before its sweep was run.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lib import results
+from lib.claims import Claim, Effects, SubClaim
+
+LAST = 2400  # the step at which tables of the logic task are read, the same for every arm
+LEARNED = 0.9  # whole answers right on seen names before a failure on unseen ones means anything
+
+
+def final(arm: str, step: int = LAST) -> pd.DataFrame:
+    """One row per seed of an arm of the sweep `logic`, read at `step`."""
+    frame = results.table("logic")
+    return frame[(frame["arm"] == arm) & (frame["step"] == step)].set_index("seed")
+
+
+def halves(frame: pd.DataFrame, measure: str) -> pd.Series:
+    """A measure averaged over True and False problems."""
+    return (frame[f"{measure}_true"] + frame[f"{measure}_false"]) / 2
+
+
+def _drop(split: str, whole_split: bool) -> Effects:
+    frame = final("standard")
+    seen = halves(frame, "whole_seen")
+    there = halves(frame, f"whole_{split}") if whole_split else frame[f"whole_{split}_true"]
+    start = seen if whole_split else frame["whole_seen_true"]
+    return {s: float(start[s] - there[s]) if seen[s] >= LEARNED else None for s in frame.index}
+
+
+def _not_unseen(split: str) -> Effects:
+    frame = final("standard")
+    seen = halves(frame, "whole_seen")
+    share = 1 - frame[f"writes_right_{split}"] - frame[f"writes_other_unseen_{split}"]
+    return {s: float(share[s]) if seen[s] >= LEARNED else None for s in frame.index}
+
+
+def _seen_instead() -> Effects:
+    frame = final("standard")
+    seen = halves(frame, "whole_seen")
+    share = frame["writes_seen_here_query_unseen"] + frame["writes_seen_elsewhere_query_unseen"]
+    return {s: float(share[s]) if seen[s] >= LEARNED else None for s in frame.index}
+
+
+def _cosine_rise() -> Effects:
+    start, end = final("standard", 0), final("standard")
+    rise = end["W_U_unseen_cosine"] - start["W_U_unseen_cosine"]
+    return {s: float(rise[s]) for s in end.index}
+
+
+def _column(name: str) -> Effects:
+    frame = final("standard")
+    return {s: float(frame[name][s]) for s in frame.index}
+
+
+def _more_than_seen() -> Effects:
+    frame = final("standard")
+    gap = frame["W_U_unseen_cosine"] - frame["W_U_seen_cosine"]
+    return {s: float(gap[s]) for s in frame.index}
+
+
+def _individual_lost() -> Effects:
+    start, end = final("standard", 0), final("standard")
+    lost = 1 - end["W_U_unseen_individual"] / start["W_U_unseen_individual"]
+    return {s: float(lost[s]) for s in end.index}
+
+
+def _tied_cosine_gap() -> Effects:
+    tied, untied = final("standard"), final("untied")
+    gap = tied["W_E_unseen_cosine"] - untied["W_E_unseen_cosine"]
+    return {s: float(gap[s]) for s in untied.index}
+
+
+def _told_apart_gap() -> Effects:
+    tied, untied = final("standard"), final("untied")
+    gap = halves(untied, "verdict_all_unseen") - halves(tied, "verdict_all_unseen")
+    able = [halves(frame, "verdict_seen") for frame in (tied, untied)]
+    return {s: float(gap[s]) if min(a[s] for a in able) >= LEARNED else None for s in untied.index}
+
+
+_SOLVED = "at least .9 of whole answers right on seen names"
+
+A1 = (
+    SubClaim(
+        "A1.a",
+        "whole answers right, True half: all names seen minus query unseen",
+        0.5,
+        lambda: _drop("query_unseen", False),
+        _SOLVED,
+    ),
+    SubClaim(
+        "A1.b",
+        "whole answers right: all names seen minus all unseen",
+        0.5,
+        lambda: _drop("all_unseen", True),
+        _SOLVED,
+    ),
+)
+A2 = (
+    SubClaim(
+        "A2.a",
+        "query unseen: share of due unseen names in whose place no unseen name is written",
+        0.95,
+        lambda: _not_unseen("query_unseen"),
+        _SOLVED,
+    ),
+    SubClaim(
+        "A2.b",
+        "all unseen: share of due unseen names in whose place no unseen name is written",
+        0.95,
+        lambda: _not_unseen("all_unseen"),
+        _SOLVED,
+    ),
+    SubClaim(
+        "A2.c",
+        "query unseen: share of due unseen names replaced by a seen name",
+        0.5,
+        _seen_instead,
+        _SOLVED,
+    ),
+)
+A3 = (
+    SubClaim(
+        "A3.a",
+        "rise of the mean cosine of unseen unembedding rows over training",
+        0.3,
+        _cosine_rise,
+    ),
+    SubClaim(
+        "A3.b",
+        "mean cosine of unseen unembedding rows at the end",
+        0.9,
+        lambda: _column("W_U_unseen_cosine"),
+    ),
+    SubClaim("A3.c", "mean cosine at the end: unseen minus seen rows", 0.2, _more_than_seen),
+    SubClaim(
+        "A3.d", "share of the individual part of unseen rows that is lost", 0.5, _individual_lost
+    ),
+)
+A5 = (
+    SubClaim(
+        "A5.a",
+        "mean cosine of unseen input rows at the end: tied minus untied",
+        0.2,
+        _tied_cosine_gap,
+    ),
+    SubClaim(
+        "A5.b",
+        "verdicts right with all names unseen and the derived names given: untied minus tied",
+        0.1,
+        _told_apart_gap,
+        "at least .9 of verdicts right on seen names, tied and untied",
+    ),
+)
+
+STATEMENTS = {
+    "A1": "A decoder-only transformer that solves logic problems in context fails when the queried name "
+    "is unseen, and when all names are",
+    "A2": "It does not write unseen names: seen ones stand in their place, or nothing does",
+    "A3": "While it trains, the (un)embedding rows of unseen names become nearly one vector",
+    "A4": "Gradient descent with decay and bounded features brings unembedding rows of labels that "
+    "never occur closer at every step",
+    "A5": "Tying makes it worse: two unseen names can no longer be told apart on input either",
+    "A6": "Copy attention and diverse data mend one unseen name, not all unseen",
+    "A7": "More distinct training names help",
+    "A8": "A frozen (un)embedding and diverse data solve all-unseen, with or without copy attention",
+    "A9": "Active forgetting with copy attention solves all-unseen",
+    "A10": "A copy path and the absence of collapse are both needed",
+    "A11": "So the copying change of Boix-Adserà et al. fails with several unseen names",
+    "A12": "So the forgetting of Anand et al. works",
+    "A13": "Reserved unused tokens of Gemma 3 have far more similar rows than used ones, more so in "
+    "smaller models",
+    "A14": "Fine-tuning Gemma 3 with unused tokens as symbols takes about ten times the steps",
+    "A15": "The cure has a price in language modelling, and learning after a reset can collapse again",
+    "B1": "Memorising comes first, then composition out of distribution, then analogy",
+    "B2": "More entities: analogy comes later",
+    "B3": "Few relations: no analogy; very many: it can come and go",
+    "B4": "Too many held-out analogies: it fails",
+    "B5": "Moderate weight decay speeds analogy up; too much prevents it and leaves composition",
+    "B6": "Larger batches help",
+    "B7": "Wider or deeper is not better under default settings; a learning-rate sweep can recover depth",
+    "B8": "The Dirichlet energy of matching entities falls before analogies come right",
+    "B9": "The functor's attention to the source rises before the answers are right",
+    "B10": "Target minus source becomes parallel to the functor",
+    "B11": "Weight norms alone do not explain it",
+    "B12": "In context in Gemma 2: over layers the energy falls and the target's probability rises",
+    "B13": "The same in LLaMA and for several numbers of entities",
+    "B14": "A linear probe finds the answer in earlier layers than the logit lens",
+    "B15": "An imperfect isomorphism hurts; several functors work; an implicit functor is harder",
+    "B16": "Prompts can mislead: arithmetic short cuts, tokenisation, entity markers",
+    "B17": "Analogies in natural language show the same trend",
+    "B18": "Entities regroup by relational role over training",
+}
+TESTED = {
+    "A1": ("unseen/02_a_small_transformer", A1),
+    "A2": ("unseen/02_a_small_transformer", A2),
+    "A3": ("unseen/03_watching_the_collapse", A3),
+    "A5": ("unseen/03_watching_the_collapse", A5),
+}
+LEDGER = tuple(
+    Claim(id, id[0], statement, *TESTED[id])
+    if id in TESTED
+    else Claim(id, id[0], statement, why_not="not run yet: belongs to a chapter to come")
+    for id, statement in STATEMENTS.items()
+)
