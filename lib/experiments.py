@@ -48,6 +48,7 @@ ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "freeze+copy": ({"policy": Freeze()}, {"copy": True}),
     "reset+copy": ({"policy": Reset()}, {"copy": True}),
     "untied": ({}, {"tied": False}),
+    "adamw_full": ({"embed_lr_scale": 1.0}, {}),
     "adamw_no_decay": ({"weight_decay": 0.0}, {}),
     "adam_l2": ({"optimiser": "adam_l2", "weight_decay": 1e-3}, {}),
     "sgd": ({"optimiser": "sgd", "lr": 0.3, "weight_decay": 1e-3}, {}),
@@ -83,15 +84,14 @@ def logic_run(preset: str = "laptop", arm: str = "standard", **changes: Any) -> 
     )
 
 
-def _collapse() -> list[Cell]:
-    seeds = {"standard": range(10, 20)}
-    arms = ["standard", "untied", "adamw_no_decay", "adam_l2", "sgd", "sgd_no_decay"]
-    arms += ["untied_adam_l2", "untied_sgd"]
-    return [Cell(a, logic_run(arm=a, seed=s)) for a in arms for s in seeds.get(a, range(10, 15))]
+def _logic() -> list[Cell]:
+    arms = ["untied", "adamw_full", "adamw_no_decay", "adam_l2", "sgd"]
+    arms += ["untied_adam_l2", "untied_sgd", "sgd_no_decay"]
+    cells = [Cell("standard", logic_run(seed=seed)) for seed in range(10, 20)]
+    return cells + [Cell(arm, logic_run(arm=arm, seed=s)) for arm in arms for s in range(10, 15)]
 
 
-# Seeds vary slowest within an arm so that a sweep cut short still holds whole arms.
-SWEEPS: dict[str, Callable[[], list[Cell]]] = {"logic": _collapse}
+SWEEPS: dict[str, Callable[[], list[Cell]]] = {"logic": _logic}
 
 
 def run_cell(cell: Cell, device: str = "auto") -> tuple[list[dict[str, Any]], dict[str, Tensor]]:

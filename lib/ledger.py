@@ -53,8 +53,8 @@ def _cosine_rise() -> Effects:
     return {s: float(rise[s]) for s in end.index}
 
 
-def _column(name: str) -> Effects:
-    frame = final("standard")
+def _column(name: str, arm: str = "standard") -> Effects:
+    frame = final(arm)
     return {s: float(frame[name][s]) for s in frame.index}
 
 
@@ -140,6 +140,12 @@ A3 = (
     SubClaim("A3.c", "mean cosine at the end: unseen minus seen rows", 0.2, _more_than_seen),
     SubClaim(
         "A3.d", "share of the individual part of unseen rows that is lost", 0.5, _individual_lost
+    ),
+    SubClaim(
+        "A3.e",
+        "the same as A3.b when the embedding learns with the full step size",
+        0.9,
+        lambda: _column("W_U_unseen_cosine", "adamw_full"),
     ),
 )
 A5 = (

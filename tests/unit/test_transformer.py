@@ -87,7 +87,8 @@ def test_the_same_logits_as_huggingface(n_layers, tied):
     with torch.no_grad():
         ours, theirs = model(tokens), huggingface(model)(input_ids=tokens).logits
     assert ours.dtype == torch.float32
-    assert float((ours - theirs).abs().max()) < 1e-5 * max(1.0, float(theirs.abs().max()))
+    assert float((ours - theirs).abs().max()) < 1e-5
+    assert float(theirs.std()) > 0.1  # not equal because nothing happens
 
 
 def test_the_same_residual_stream_as_huggingface():
@@ -224,7 +225,7 @@ def test_copy_attention_equals_a_slow_loop():
             ]
             want = sum(w * embed[b, s] for s, w in enumerate(weights)) / sum(weights)
             torch.testing.assert_close(out[b, t], 0.7 * want)
-            torch.testing.assert_close(pattern[b, t, t].item(), weights[t] / sum(weights))
+            assert float(pattern[b, t, t]) == pytest.approx(weights[t] / sum(weights))
 
 
 def test_copy_output_is_added_before_the_unembedding():
