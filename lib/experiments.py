@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lib import results
 from lib.generators.logic import LogicConfig
-from lib.models.transformer import TransformerConfig
+from lib.models.transformer import Transformer, TransformerConfig
 from lib.policies import Freeze, Reset
 from lib.training import RunConfig, train
 
@@ -66,6 +66,13 @@ class Cell:
     run: RunConfig
 
 
+@dataclass(frozen=True)
+class LiveCell(Cell):
+    """A run as a chapter makes it, on a number of threads."""
+
+    threads: int = 1
+
+
 def nearest(kind: str, name: str, known: Iterable[str]) -> str:
     """`name` if it is known; else a ValueError that names the nearest known ones."""
     names = list(known)
@@ -84,6 +91,16 @@ def logic_run(preset: str = "laptop", arm: str = "standard", **changes: Any) -> 
     )
 
 
+def _live() -> list[Cell]:
+    return [
+        LiveCell("standard", logic_run(seed=seed, steps=1000), threads=2) for seed in range(10, 20)
+    ]
+
+
+def _rows() -> list[Cell]:
+    return [Cell(arm, logic_run(arm=arm, seed=10)) for arm in ("standard", "adamw_full")]
+
+
 def _logic() -> list[Cell]:
     arms = ["untied", "adamw_full", "adamw_no_decay", "adam_l2", "sgd"]
     arms += ["untied_adam_l2", "untied_sgd", "sgd_no_decay"]
@@ -91,29 +108,64 @@ def _logic() -> list[Cell]:
     return cells + [Cell(arm, logic_run(arm=arm, seed=s)) for arm in arms for s in range(10, 15)]
 
 
-SWEEPS: dict[str, Callable[[], list[Cell]]] = {"logic": _logic}
+Store = tuple[list[dict[str, Any]], dict[str, Tensor]]  # rows, and tensors by name
 
 
-def run_cell(cell: Cell, device: str = "auto") -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+def run_cell(cell: Cell, device: str = "cpu") -> Store:
     """Train one cell; it resumes from its checkpoint after a kill. Rows: one per evaluated step."""
     checkpoint = results.SCRATCH / f"{results.config_hash(cell)}.safetensors"
     run = train(cell.run, device, checkpoint)
     checkpoint.unlink(missing_ok=True)
+    return [{"arm": cell.arm, "seed": cell.run.seed, **row} for row in run.history], {}
+
+
+def run_live(cell: Cell, device: str = "cpu") -> Store:
+    """Train one cell as a chapter does, on its number of threads."""
+    assert isinstance(cell, LiveCell)
+    torch.set_num_threads(cell.threads)
+    rows, tensors = run_cell(cell, device)
+    return [{"threads": cell.threads, **row} for row in rows], tensors
+
+
+def run_rows(cell: Cell, device: str = "cpu") -> Store:
+    """Train one cell in one go and keep the name rows of W_U at every evaluated step.
+
+    Tensors `seen` (the first 50 seen names) and `unseen`, both [steps, names, d_model] in half
+    precision, and `step`.
+    """
+    task = cell.run.task
+    ids = {"seen": list(task.seen[:50]), "unseen": list(task.unseen)}
+    kept: dict[str, list[Tensor]] = {"seen": [], "unseen": [], "step": []}
+
+    def observe(step: int, model: Transformer) -> None:
+        kept["step"].append(torch.tensor(step))
+        for group, rows in ids.items():
+            kept[group].append(model.W_U.detach()[rows].cpu().half())
+
+    run = train(cell.run, device, observe=observe)
     rows = [{"arm": cell.arm, "seed": cell.run.seed, **row} for row in run.history]
-    return rows, {}
+    return rows, {name: torch.stack(values) for name, values in kept.items()}
+
+
+SWEEPS: dict[str, tuple[Callable[[], list[Cell]], Callable[[Cell, str], Store]]] = {
+    "logic": (_logic, run_cell),
+    "logic_live": (_live, run_live),
+    "logic_rows": (_rows, run_rows),
+}
 
 
 def sweep(name: str, device: str = "cpu", shard: tuple[int, int] = (0, 1)) -> int:
     """Run what is missing of a sweep: cells i, i + n, i + 2n, ... for shard (i, n). Returns their number.
 
-    Start one process a shard, each with OMP_NUM_THREADS=1. A killed process goes on where it was.
+    Start one process a shard, one a core. A killed process goes on where it was.
     """
     nearest("sweep", name, SWEEPS)
     index, count = shard
     if not 0 <= index < count:
         raise ValueError(f"shard {index}/{count}: the index runs from 0 to {count - 1}")
     torch.set_num_threads(1)
-    mine = SWEEPS[name]()[index::count]
+    cells, run = SWEEPS[name]
+    mine = cells()[index::count]
     for cell in mine:
-        results.load_or_run(name, cell, lambda c: run_cell(c, device), device)
+        results.load_or_run(name, cell, lambda c: run(c, device), device)
     return len(mine)

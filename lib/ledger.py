@@ -14,10 +14,29 @@ LAST = 2400  # the step at which tables of the logic task are read, the same for
 LEARNED = 0.9  # whole answers right on seen names before a failure on unseen ones means anything
 
 
-def final(arm: str, step: int = LAST) -> pd.DataFrame:
-    """One row per seed of an arm of the sweep `logic`, read at `step`."""
+def arm(name: str) -> pd.DataFrame:
+    """All stored rows of an arm of the sweep `logic`. Raises ValueError when there are none."""
     frame = results.table("logic")
-    return frame[(frame["arm"] == arm) & (frame["step"] == step)].set_index("seed")
+    if name not in set(frame["arm"]):
+        raise ValueError(
+            f"arm {name!r} is not in the stored sweep: run `python -m lib sweep logic`"
+        )
+    return frame[frame["arm"] == name].reset_index(drop=True)
+
+
+def final(name: str, step: int = LAST) -> pd.DataFrame:
+    """One row per seed of an arm, read at `step`."""
+    frame = arm(name)
+    return frame[frame["step"] == step].set_index("seed")
+
+
+def live() -> pd.DataFrame:
+    """What bounds a live run: ten seeds at one step, on one thread (from `logic`) and on two."""
+    two = results.table("logic_live")
+    step = two["step"].max()
+    one = arm("standard").assign(threads=1)
+    end = pd.concat([frame[frame["step"] == step] for frame in (one, two)], ignore_index=True)
+    return end.assign(whole_seen=halves(end, "whole_seen"))
 
 
 def halves(frame: pd.DataFrame, measure: str) -> pd.Series:
@@ -53,8 +72,8 @@ def _cosine_rise() -> Effects:
     return {s: float(rise[s]) for s in end.index}
 
 
-def _column(name: str, arm: str = "standard") -> Effects:
-    frame = final(arm)
+def _column(name: str, of: str = "standard") -> Effects:
+    frame = final(of)
     return {s: float(frame[name][s]) for s in frame.index}
 
 

@@ -170,6 +170,24 @@ class Shown:
         return self.alt
 
 
+@dataclass(frozen=True, repr=False)
+class Said:
+    """Prose that a cell computed, shown as Markdown."""
+
+    text: str
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def say(text: str) -> Said:
+    """A sentence or a table with numbers in it; make it a cell's last expression."""
+    return Said(text)
+
+
 def _check_alt(alt: str) -> str:
     alt = " ".join(alt.split())
     if len(alt) <= _SHORTEST_ALT:

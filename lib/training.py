@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,11 +135,13 @@ def train(
     checkpoint: Path | None = None,
     checkpoint_every: int = 100,
     stop_after: int | None = None,
+    observe: Callable[[int, Transformer], None] | None = None,
 ) -> Run:
     """Train, evaluate, and return the record.
 
     With `checkpoint` (a .safetensors path) the run is saved every `checkpoint_every` steps, whole
     or not at all, and resumes from there. `stop_after` ends early, as a kill would (for tests).
+    `observe(step, model)` is called wherever the model is evaluated.
     Raises FloatingPointError when the loss is not finite, and ValueError when `checkpoint` belongs
     to another configuration.
     """
@@ -149,8 +152,14 @@ def train(
     start = 0
     if checkpoint is not None and checkpoint.exists():
         start, history = _load(checkpoint, config, model, optimizer)
+
+    def measure(step: int, loss: float) -> None:
+        history.append(_measure(config, model, step, loss))
+        if observe is not None:
+            observe(step, model)
+
     if not history:
-        history.append(_measure(config, model, 0, math.nan))
+        measure(0, math.nan)
     steps = range(start, config.steps)
     for step in tqdm(
         steps, initial=start, total=config.steps, disable=None, desc=f"seed {config.seed}"
@@ -170,7 +179,7 @@ def train(
         config.policy.after_step(model, optimizer)
         done = step + 1
         if done % config.eval_every == 0 or done == config.steps:
-            history.append(_measure(config, model, done, value))
+            measure(done, value)
         if checkpoint is not None and (done % checkpoint_every == 0 or done == config.steps):
             _save(checkpoint, config, model, optimizer, done, history)
         if done == stop_after:

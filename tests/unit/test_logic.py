@@ -170,11 +170,11 @@ def test_one_seed_is_one_data_set(task, split):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(depth=0), "set depth >= 1"),
-        (dict(depth=-2), "set depth >= 1"),
-        (dict(depth=2, n_seen=5), "set n_seen >= 6"),
-        (dict(depth=3, n_unseen=7), "set n_unseen >= 8"),
-        (dict(n_seen=0), "set n_seen >= 6"),
+        ({"depth": 0}, "set depth >= 1"),
+        ({"depth": -2}, "set depth >= 1"),
+        ({"depth": 2, "n_seen": 5}, "set n_seen >= 6"),
+        ({"depth": 3, "n_unseen": 7}, "set n_unseen >= 8"),
+        ({"n_seen": 0}, "set n_seen >= 6"),
     ],
 )
 def test_impossible_settings_say_what_to_do(settings, message):

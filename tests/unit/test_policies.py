@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lib import training
-from lib.generators import logic
+from lib.generators import logic, stream
 from lib.models.transformer import Transformer, TransformerConfig, initialise
 from lib.policies import Freeze, FreezeRows, Learn, Reset
 
@@ -31,12 +31,12 @@ def prepared(policy, tied=True, optimiser="adamw"):
         batch=8,
         steps=100,
     )
-    fresh = initialise(Transformer(model), training.stream(0, "weights"))
+    fresh = initialise(Transformer(model), stream(0, "weights"))
     return config, fresh, training.make_optimiser(config, fresh)
 
 
 def step(config, model, optimizer, policy, at):
-    policy.before_step(model, optimizer, at, lambda name: training.stream(0, name, at))
+    policy.before_step(model, optimizer, at, 0)
     tokens = training.batch_of(config, at).tokens
     optimizer.zero_grad()
     training.answer_loss(model, tokens, TASK.answer_length).backward()
@@ -137,7 +137,9 @@ def test_freeze_keeps_the_embedding_and_trains_the_rest(optimiser, tied):
     frozen = copies(model)
     embedding = {id(p) for p in model.embedding_parameters()}
     rest = {
-        n: p.detach().clone() for n, p in model.named_parameters() if p.ndim == 2 and p.requires_grad
+        n: p.detach().clone()
+        for n, p in model.named_parameters()
+        if p.ndim == 2 and p.requires_grad
     }
     assert not embedding & {id(p) for p in in_optimiser(optimizer)}
     for at in range(100):
@@ -157,7 +159,7 @@ def test_resets_happen_at_the_right_steps(every, until, expected, tied):
     seen = []
     for at in range(11):
         before = copies(model)
-        config.policy.before_step(model, optimizer, at, lambda name: training.stream(0, name, at))
+        config.policy.before_step(model, optimizer, at, 0)
         changed = [not torch.equal(a, b) for a, b in zip(before, copies(model), strict=True)]
         assert all(changed) == any(changed)
         seen += [at] if all(changed) else []
@@ -171,7 +173,7 @@ def test_redrawn_parameters_start_with_fresh_moments(optimiser, tied):
     for at in range(5):
         step(config, model, optimizer, config.policy, at)
     kept = len(optimizer.state) - len(model.embedding_parameters())
-    config.policy.before_step(model, optimizer, 5, lambda name: training.stream(0, name, 5))
+    config.policy.before_step(model, optimizer, 5, 0)
     assert not any(p in optimizer.state for p in model.embedding_parameters())
     assert len(optimizer.state) == kept  # the rest keeps its own
     step(config, model, optimizer, Learn(), 5)
@@ -186,7 +188,7 @@ def test_a_reset_draws_like_the_first_weights(tied):
     config, model, optimizer = prepared(Reset(every=1), tied)
     policy, seen = config.policy, []
     for at in range(1, 40):
-        policy.before_step(model, optimizer, at, lambda name: training.stream(0, name, at))
+        policy.before_step(model, optimizer, at, 0)
         seen += copies(model)
     assert float(torch.stack(seen).std()) == pytest.approx(model.config.embed_std, rel=0.05)
     assert len({float(x[0, 0]) for x in seen}) == len(seen)  # never the same draw twice

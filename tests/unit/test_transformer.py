@@ -216,12 +216,14 @@ def test_copy_attention_equals_a_slow_loop():
     with torch.no_grad():
         head.gate.fill_(0.7)
     final, embed = torch.randn(2, 2, n, d, generator=seeded(), dtype=torch.float64)
-    out, pattern = head(final, embed, torch.ones(n, n, dtype=torch.bool).tril())
+    with torch.no_grad():
+        out, pattern = head(final, embed, torch.ones(n, n, dtype=torch.bool).tril())
     for b in range(2):
         for t in range(n):
-            query = head.query.weight @ final[b, t]
+            query = head.query.weight.detach() @ final[b, t]
             weights = [
-                math.exp(query @ head.key.weight @ final[b, s] / math.sqrt(d)) for s in range(t + 1)
+                math.exp(query @ head.key.weight.detach() @ final[b, s] / math.sqrt(d))
+                for s in range(t + 1)
             ]
             want = sum(w * embed[b, s] for s, w in enumerate(weights)) / sum(weights)
             torch.testing.assert_close(out[b, t], 0.7 * want)
@@ -250,7 +252,7 @@ def test_the_copy_head_is_absent_unless_asked_for():
     plain, copying = fresh(), fresh(copy=True)
     assert plain.copy is None
     assert not any("copy" in name for name in [*plain.state_dict(), *plain.activation_names()])
-    assert float(copying.copy.gate) == 1.0
+    assert copying.copy.gate.item() == 1.0
     extra = dict(copying.named_parameters()).keys() - dict(plain.named_parameters()).keys()
     assert extra == {"copy.query.weight", "copy.key.weight", "copy.gate"}
 
@@ -282,7 +284,7 @@ def sha(model):
 @each_copy
 @each_positions
 def test_one_seed_is_one_model(tied, copy, positions):
-    changes = dict(tied=tied, copy=copy, positions=positions)
+    changes = {"tied": tied, "copy": copy, "positions": positions}
     torch.manual_seed(1)
     once = sha(fresh(0, **changes))
     torch.manual_seed(2)
@@ -297,29 +299,29 @@ def test_first_weights_have_the_stated_spread():
     for weights, std in [
         (model.W_E, 0.05),
         (model.W_U, 0.05),
-        (model.W_pos, 0.05),
+        (model.W_pos, 0.1),
         (block.query.weight, 64**-0.5),
         (block.up.weight, 64**-0.5),
         (block.down.weight, 256**-0.5),
     ]:
-        assert float(weights.std()) == pytest.approx(std, rel=0.1)
-    assert float(block.up.bias.abs().max()) == 0
+        assert weights.std().item() == pytest.approx(std, rel=0.1)
+    assert not block.up.bias.any()
     assert torch.equal(model.ln_final.weight, torch.ones(64))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(d_model=10, n_heads=4), "even whole d_head"),
-        (dict(d_model=12, n_heads=4), "even whole d_head"),
-        (dict(n_layers=0), "at least 1"),
-        (dict(d_vocab=0), "at least 1"),
-        (dict(embed_std=0.0), "above 0"),
-        (dict(embed_std=math.nan), "above 0"),
-        (dict(positions="sinusoidal"), "rotary, learned"),
-        (dict(n_heads=0), "n_heads"),
-        (dict(d_model=0), "d_model"),
-        (dict(positions="learned", n_ctx=0), "n_ctx"),
+        ({"d_model": 10, "n_heads": 4}, "even whole d_head"),
+        ({"d_model": 12, "n_heads": 4}, "even whole d_head"),
+        ({"n_layers": 0}, "at least 1"),
+        ({"d_vocab": 0}, "at least 1"),
+        ({"embed_std": 0.0}, "above 0"),
+        ({"embed_std": math.nan}, "above 0"),
+        ({"positions": "sinusoidal"}, "rotary, learned"),
+        ({"n_heads": 0}, "n_heads"),
+        ({"d_model": 0}, "d_model"),
+        ({"positions": "learned", "n_ctx": 0}, "n_ctx"),
     ],
 )
 def test_impossible_sizes_say_what_is_wrong(settings, message):

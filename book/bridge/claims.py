@@ -1,0 +1,58 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The claims ledger
+#
+# Every claim of the two papers, in our words, with the verdict that our own runs allow. No verdict here is typed:
+# a function reads the stored results and returns it. What a verdict means is said on [the page on
+# methods](../methods.md).
+#
+# A claim without a run says *not tested*. It is a plan, not a judgement.
+
+# %%
+try:
+    from lib import claims, ledger
+except ImportError:
+    raise SystemExit("`lib` is missing: run `pip install -e .` in a clone of this book") from None
+
+from lib.plotting import say
+
+# %%
+counts = dict.fromkeys(claims.VERDICTS, 0)
+for claim in ledger.LEDGER:
+    counts[claims.verdict(claim)[0]] += 1
+assert not claims.stale(ledger.LEDGER), "a stored verdict no longer follows from the results"
+say(f"{len(ledger.LEDGER)} claims: " + ", ".join(f"{n} {said}" for said, n in counts.items()) + ".")
+
+# %% [markdown]
+# ## All claims
+
+# %%
+say(claims.markdown(ledger.LEDGER))
+
+# %% [markdown]
+# ## The evidence
+#
+# For each tested claim: its sub-claims, as registered before the sweep; how many seeds show the effect, with a 95 %
+# Wilson interval; and the effect's median and range over seeds.
+
+# %%
+say(
+    "\n\n".join(
+        f"### {claim.id}: {claims.verdict(claim)[0]}\n\n{claim.statement}.\n\n{claims.evidence(claim)}"
+        for claim in ledger.LEDGER
+        if claim.subclaims
+    )
+)
+
+# %% [markdown]
+# ## Check it yourself
+#
+# `python -m lib claims` computes all verdicts anew and fails when a stored one no longer follows. Delete a file under
+# `book/results/`, run `make results`, and it is made again, in the time that the manifest names.

@@ -1,0 +1,159 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions for part I
+#
+# Try first. A solution that you read before you struggled teaches little. Each is run against the same check as
+# yours.
+
+# %%
+try:
+    from lib import exercises
+except ImportError:
+    raise SystemExit("`lib` is missing: run `pip install -e .` in a clone of this book") from None
+
+import torch
+
+from lib import evaluation, experiments, geometry
+from lib.generators import logic, stream
+from lib.training import train
+
+# %% [markdown]
+# ## Symbols in context
+#
+# **1. Forward chaining.** Cut the prompt at its special words, collect the rules in a dictionary, and walk.
+
+
+# %%
+def solve_by_walking(prompt):
+    """The fact, the derived names in order, and T or F."""
+    rules_text, rest = prompt.split(" FACT ")
+    fact, query = rest.removesuffix(" ANS").split(" QUERY ")
+    words = rules_text.split()
+    goes_to = dict(zip(words[0::3], words[2::3], strict=True))
+    path = [fact]
+    while path[-1] in goes_to:
+        path.append(goes_to[path[-1]])
+    return " ".join(path + ["T" if query in path else "F"])
+
+
+exercises.check_solve(solve_by_walking)
+
+# %% [markdown]
+# **2. More depth.** With depth 3, two names stand in the middle of each chain. Four names stand on both sides of the
+# rules, and the lazy model picks one of them twice. Each pick is right one time in four; copying the query is right
+# one time in two. So $\tfrac14 \cdot \tfrac14 \cdot \tfrac12 = \tfrac1{32}$, if it picks twice without looking.
+
+# %%
+n = 20_000
+task = logic.LogicConfig(depth=3)
+tokens = logic.sample(task, n, stream(0, "solution")).tokens
+rules, answer = tokens[:, : 6 * task.depth].view(n, -1, 3), tokens[:, -task.answer_length :]
+left, right = rules[:, :, 0], rules[:, :, 2]
+on_both = (right[:, :, None] == left[:, None, :]).any(dim=2).float()
+picks = right.gather(
+    1, torch.multinomial(on_both, 2, replacement=True, generator=stream(1, "solution"))
+)
+lucky = (picks == answer[:, 1:3]).all(1) & (tokens[:, task.prompt_length - 2] == answer[:, 3])
+assert abs(float(lucky.float().mean()) - 1 / 32) < 0.005
+print(f"counted {float(lucky.float().mean()):.4f}, worked out {1 / 32:.4f}")
+
+# %% [markdown]
+# **3. A tempting pool.** On the False half nothing unseen has to be written, so it scores 1. On the True half it
+# scores 0. Pooled: one half, for a model that cannot do what is asked.
+
+# %% [markdown]
+# ## A small transformer meets a stranger
+#
+# **1. What was written?** The order of the questions matters: the due name first, then the part of the vocabulary.
+
+
+# %%
+def kind_of_token(written, problem, due, task):
+    """The kind of token that stands in the place of an unseen name."""
+    if written == due:
+        return "right"
+    if written < task.seen.start:
+        return "special"
+    if written >= task.unseen.start:
+        return "other_unseen"
+    return "seen_here" if written in problem else "seen_elsewhere"
+
+
+exercises.check_kind(kind_of_token)
+
+# %% [markdown]
+# **2. Another plateau.** The chain score of the True half waits near one half, where the last name is copied from
+# the query and the middle name is a coin toss between the two names that stand on both sides. The False half waits
+# near zero, since there the copied query is wrong. Evaluate every 25 steps and look at the halves apart:
+#
+#     run = train(experiments.logic_run("laptop", steps=1000, seed=1, eval_every=25), "cpu")
+#     [(row["step"], row["chain_seen_true"], row["chain_seen_false"]) for row in run.history]
+#
+# **3. A fairer vote.** Take the argmax over the names of the problem only. This cell trains for a moment on the tiny
+# preset, only to show the code; use your model from chapter 2.
+
+
+# %%
+def predict_among_names_of_the_problem(model, tokens, task):
+    """The best token at each answer position among the tokens of the problem and T and F."""
+    with torch.no_grad():
+        logits = model(tokens[:, :-1], last=task.answer_length)
+    allowed = torch.zeros(len(tokens), task.d_vocab, dtype=torch.bool)
+    allowed.scatter_(1, tokens[:, : task.prompt_length], True)
+    allowed[:, [logic.TRUE, logic.FALSE]] = True
+    return logits.masked_fill(~allowed[:, None, :], -torch.inf).argmax(-1)
+
+
+tiny = experiments.logic_run("tiny", steps=50)
+model = train(tiny, "cpu").model
+problems = logic.sample(tiny.task, 200, stream(2, "solution"), "query_unseen", True).tokens
+fair = evaluation.scores(predict_among_names_of_the_problem(model, problems, tiny.task), problems)
+plain = evaluation.scores(evaluation.predict(model, problems, tiny.task.answer_length), problems)
+assert fair["chain"] >= plain["chain"]
+
+# %% [markdown]
+# The fairer vote can only help, and the assertion says so. What remains of the failure then is confusion between names
+# of the same problem. What went away was the competition of all the other trained rows.
+
+# %% [markdown]
+# ## Watching the collapse
+#
+# **1. Mean cosine without all pairs.** With unit rows $u_i$, the squared length of the sum is
+# $\lvert\sum_i u_i\rvert^2 = n + \sum_{i \ne j} u_i \cdot u_j$. Solve for the second term, and divide by the number of
+# its members, $n(n-1)$.
+
+
+# %%
+def mean_cosine_from_the_sum(x):
+    """Mean cosine over all pairs of different rows."""
+    unit = x.double() / x.double().norm(dim=1, keepdim=True)
+    n = len(x)
+    return float((unit.sum(0).square().sum() - n) / (n * (n - 1)))
+
+
+exercises.check_mean_cosine(mean_cosine_from_the_sum)
+
+# %% [markdown]
+# **2. Cosine and share.** Let all rows have length $\ell$, and let $m$ be their mean. The individual parts obey
+# $\tfrac1n \sum_i \lvert x_i - m\rvert^2 = \ell^2 - \lvert m\rvert^2$, so $s^2 = 1 - \lvert m\rvert^2 / \ell^2$. And by
+# the first exercise the mean cosine is $(n \lvert m\rvert^2/\ell^2 - 1)/(n-1)$. Together
+#
+# $$\overline{\cos} = 1 - \frac{n}{n-1}\, s^2 .$$
+
+# %%
+x = torch.randn(50, 64, generator=stream(3, "solution")) + 0.7
+x = x / x.norm(dim=1, keepdim=True)
+closed = 1 - 50 / 49 * geometry.individual_share(x) ** 2
+assert abs(closed - geometry.mean_cosine(x)) < 1e-6
+print(f"closed form {closed:.6f}, measured {geometry.mean_cosine(x):.6f}")
+
+# %% [markdown]
+# **3. How long until 0.99?** The line is a good guide only while the forces stay as they are. As the model fits, the
+# probability wasted on unseen names falls, and with it the push on their rows. Expect the line to be too fast.
