@@ -81,7 +81,7 @@ class Run:
 
     config: RunConfig
     model: Transformer
-    history: list[dict[str, float]]
+    history: list[dict[str, float | int]]
 
 
 def pick_device(device: str = "auto") -> torch.device:
@@ -148,7 +148,7 @@ def train(
     target = pick_device(device)
     model = initialise(Transformer(config.model), stream(config.seed, "weights")).to(target)
     optimizer = make_optimiser(config, model)
-    history: list[dict[str, float]] = []
+    history: list[dict[str, float | int]] = []
     start = 0
     if checkpoint is not None and checkpoint.exists():
         start, history = _load(checkpoint, config, model, optimizer)
@@ -187,7 +187,9 @@ def train(
     return Run(config, model, history)
 
 
-def _measure(config: RunConfig, model: Transformer, step: int, loss: float) -> dict[str, float]:
+def _measure(
+    config: RunConfig, model: Transformer, step: int, loss: float
+) -> dict[str, float | int]:
     generator = stream(config.seed, "test")  # the same test problems at every step of a run
     return {
         "step": step,
@@ -202,7 +204,7 @@ def _save(
     model: Transformer,
     optimizer: torch.optim.Optimizer,
     step: int,
-    history: list[dict[str, float]],
+    history: list[dict[str, float | int]],
 ) -> None:
     """One file, written beside and then moved into place: it is the old one or the new one, never half."""
     tensors = {
@@ -227,7 +229,7 @@ def _save(
 
 def _load(
     path: Path, config: RunConfig, model: Transformer, optimizer: torch.optim.Optimizer
-) -> tuple[int, list[dict[str, float]]]:
+) -> tuple[int, list[dict[str, float | int]]]:
     with safe_open(path, framework="pt") as file:
         record = file.metadata()
         if json.loads(record["config"]) != json.loads(json.dumps(describe(config))):
@@ -242,6 +244,6 @@ def _load(
                     parameters[rest].copy_(file.get_tensor(key))
                 else:
                     moment, name = rest.split(".", 1)
-                    device = "cpu" if moment == "step" else parameters[name].device
-                    optimizer.state[parameters[name]][moment] = file.get_tensor(key).to(device)
+                    parameter = parameters[name]
+                    optimizer.state[parameter][moment] = file.get_tensor(key).to(parameter.device)
     return int(record["step"]), json.loads(record["history"])

@@ -6,6 +6,8 @@ random ids, so that running twice changes nothing.
 
 import argparse
 import hashlib
+import json
+import os
 import sys
 import time
 import tomllib
@@ -17,6 +19,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["jupytext"]
+MEASURED = ROOT / "book" / "results" / "chapters.json"
 METADATA = {
     # `jupytext --sync` wants these in the .ipynb; there from the start, it has nothing to change.
     "jupytext": {k: v for k, v in SETTINGS.items() if k.endswith("_filter")},
@@ -44,8 +47,16 @@ def write(path: Path, text: str) -> None:
     path.write_text(text.rstrip("\n") + "\n", encoding="utf-8", newline="\n")
 
 
-def execute(source: Path, timeout: float) -> float:
-    """Run one chapter in its own folder, write its .ipynb, return the slowest cell's seconds."""
+# The kernel's own peak; ru_maxrss counts bytes on macOS and kilobytes elsewhere.
+PEAK = """import resource as _r, sys as _s
+print(_r.getrusage(_r.RUSAGE_SELF).ru_maxrss / (1e6 if _s.platform == "darwin" else 1e3))"""
+
+
+def execute(source: Path, timeout: float) -> tuple[float, float]:
+    """Run one chapter in its own folder and write its .ipynb.
+
+    Returns the seconds of the slowest cell and the peak memory in MB.
+    """
     nb = jupytext.read(source, fmt="py:percent")
     stable_ids(nb)
     nb.metadata = nbformat.from_dict(METADATA)
@@ -60,6 +71,7 @@ def execute(source: Path, timeout: float) -> float:
         nonlocal slowest
         slowest = max(slowest, time.perf_counter() - started)
 
+    nb.cells.append(nbformat.v4.new_code_cell(PEAK))
     NotebookClient(
         nb,
         timeout=timeout,
@@ -71,25 +83,39 @@ def execute(source: Path, timeout: float) -> float:
         on_cell_executed=on_end,
         resources={"metadata": {"path": str(source.parent)}},
     ).execute()
+    peak = float(nb.cells.pop().outputs[0].text)
     nb.metadata = nbformat.from_dict(METADATA)  # the kernel has added its version
     write(source.with_suffix(".ipynb"), nbformat.writes(nb, version=4))
-    return slowest
+    return slowest, peak
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("chapters", nargs="*", type=Path, help="sources; all if none is named")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one cell")
+    parser.add_argument("--measure", action="store_true", help="note minutes and memory")
     args = parser.parse_args()
-    too_slow = 0
+    too_slow, measured = 0, {}
     for source in [c.resolve().with_suffix(".py") for c in args.chapters] or chapters():
         begin = time.perf_counter()
-        slowest = execute(source, args.timeout)
+        slowest, peak = execute(source, args.timeout)
         late = slowest > args.timeout / 3
         too_slow += late
         note = ": over a third of the time-out" if late else ""
         seconds = time.perf_counter() - begin
-        print(f"{source.relative_to(ROOT)}  {seconds:.0f} s, slowest cell {slowest:.0f} s{note}")
+        name = source.relative_to(ROOT / "book").with_suffix("").as_posix()
+        device = f"CPU, {os.cpu_count()} cores"
+        measured[name] = {
+            "minutes": round(seconds / 60, 1),
+            "memory_mb": round(peak),
+            "slowest_cell_s": round(slowest, 1),
+            "device": f"CPU, {os.environ.get('OMP_NUM_THREADS', os.cpu_count())} threads",
+        }
+        print(f"{name}  {seconds:.0f} s, {peak:.0f} MB, slowest cell {slowest:.0f} s{note}")
+    if args.measure:
+        record = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+        text = json.dumps(record | measured, indent=1, sort_keys=True)
+        write(MEASURED, text)
     return 1 if too_slow else 0
 
 

@@ -3,14 +3,13 @@
 import dataclasses
 import hashlib
 import math
-import random
+import os
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from lib import training
@@ -96,42 +95,49 @@ def test_a_resumed_model_stays_tied(tmp_path):
     assert "model.W_U" not in load_file(path)
 
 
-CHILD = """
-import sys
+VICTIMS = """
+import os, random, signal, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
+torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # what it imports, once for all
 from lib import training
-from lib.generators import logic, stream
+from lib.generators import logic
 from lib.models.transformer import TransformerConfig
 from lib.policies import Reset
-config = {config}
-training.train(config, "cpu", Path(sys.argv[1]), checkpoint_every=1)
+
+path, moments = Path("PATH"), random.Random(0)
+stamp = lambda: path.stat().st_mtime_ns if path.exists() else 0
+for _ in range(4):
+    before, deadline = stamp(), time.monotonic() + 30
+    victim = os.fork()
+    if victim == 0:
+        training.train(CONFIG, "cpu", path, checkpoint_every=1)
+        os._exit(0)
+    while stamp() == before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(moments.uniform(0, 0.06))
+    os.kill(victim, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(victim, 0)[1]), "it ended before it was killed"
+    with training.safe_open(path, framework="pt") as file:
+        print(file.metadata()["step"])
 """
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes that it forks")
 def test_killed_at_any_moment_a_run_resumes(tmp_path):
-    """A process that saves after every step is killed; what it left loads and ends like the rest."""
-    config = dataclasses.replace(TINY, steps=2000, eval_every=500)
-    path, moments = tmp_path / "run.safetensors", random.Random(0)
+    """A run that saves after each step is killed four times; what it left loads and goes on."""
+    config = dataclasses.replace(TINY, steps=5000, eval_every=500)
+    path = tmp_path / "run.safetensors"
     text = repr(config).replace("RunConfig(", "training.RunConfig(")
     text = text.replace("LogicConfig(", "logic.LogicConfig(")
-    reached = []
-    for _ in range(2):
-        child = subprocess.Popen([sys.executable, "-c", CHILD.format(config=text), str(path)])
-        before = path.stat().st_mtime_ns if path.exists() else None
-        deadline = time.monotonic() + 60
-        while not path.exists() or path.stat().st_mtime_ns == before:
-            assert child.poll() is None and time.monotonic() < deadline, "nothing was saved"
-            time.sleep(0.002)
-        time.sleep(moments.uniform(0, 0.2))
-        child.kill()
-        assert child.wait() != 0, "it ended before it was killed"
-        with safe_open(path, framework="pt") as file:
-            reached.append(int(file.metadata()["step"]))
-    assert 0 < reached[0] < reached[1] < config.steps
-    stop = reached[1] + 40
-    resumed = training.train(config, "cpu", path, 1000, stop_after=stop)
+    code = VICTIMS.replace("CONFIG", text).replace("PATH", path.as_posix())
+    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert said.returncode == 0
+    reached = [int(step) for step in said.stdout.split()]
+    assert len(reached) == len(set(reached)) == 4 and reached == sorted(reached)
+    stop = reached[-1] + 35  # a reset in between
+    resumed = training.train(config, "cpu", path, 5000, stop_after=stop)
     once = training.train(config, "cpu", stop_after=stop)
     assert same(once.history, resumed.history)
     assert same_tensors(once.model.state_dict(), resumed.model.state_dict())
@@ -356,6 +362,22 @@ def test_the_history_has_one_row_per_evaluation():
     assert [row["step"] for row in history] == [0, 4, 8, 10]
     assert math.isnan(history[0]["loss"]) and all(row["loss"] > 0 for row in history[1:])
     assert len({tuple(row) for row in history}) == 1
+
+
+def test_an_observer_sees_the_model_at_each_evaluation(tmp_path):
+    config, path = dataclasses.replace(SHORT, eval_every=4), tmp_path / "run.safetensors"
+    seen = []
+
+    def observe(step, model):
+        seen.append((step, sha(model.W_E)))
+
+    whole = training.train(config, "cpu", observe=observe)
+    assert [step for step, _ in seen] == [row["step"] for row in whole.history]
+    assert seen[-1][1] == sha(whole.model.W_E)
+    once, seen = seen, []
+    training.train(config, "cpu", path, 1, stop_after=6, observe=observe)
+    training.train(config, "cpu", path, 1, observe=observe)
+    assert seen == once
 
 
 def test_what_is_evaluated_does_not_change_what_is_learned():

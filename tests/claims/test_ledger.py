@@ -1,0 +1,77 @@
+"""The ledger against what is stored: verdicts follow, tables are fresh, every number has a source."""
+
+import csv
+import json
+import re
+
+import pytest
+
+from lib import claims, ledger, results
+from lib.experiments import SWEEPS
+from lib.results import STORE
+
+MANIFEST = results.manifest()
+EXPERIMENTS = sorted(MANIFEST.get("runs", {}))
+
+
+def test_stored_verdicts_still_follow():
+    assert claims.stale(ledger.LEDGER) == [], "run `python -m lib claims --write`"
+
+
+def test_the_readme_shows_the_same_table():
+    text = claims.README.read_text(encoding="utf-8")
+    assert claims.in_readme(ledger.LEDGER, text) == text, "run `python -m lib claims --write`"
+
+
+@pytest.mark.parametrize("claim", [c for c in ledger.LEDGER if c.subclaims], ids=lambda c: c.id)
+def test_each_subclaim_has_the_seeds_it_needs(claim):
+    said, outcomes = claims.verdict(claim)
+    assert said in claims.VERDICTS[:-1]
+    assert all(outcome.n + outcome.unjudged >= 5 for outcome in outcomes)
+
+
+def test_every_sweep_is_stored_whole():
+    for name, (cells, _) in SWEEPS.items():
+        missing = {results.config_hash(c) for c in cells()} - set(results.table(name)["config"])
+        assert not missing, f"{name}: run `make results`"
+
+
+def test_every_stored_file_matches_its_hash():
+    assert {f"{name}.csv" for name in EXPERIMENTS} <= set(results.verify())
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_provenance_is_complete(name):
+    runs = MANIFEST["runs"][name]
+    assert set(results.table(name)["config"]) == set(runs)
+    for key, run in runs.items():
+        assert {"config", "versions", "device", "threads", "seconds", "date"} <= set(run)
+        assert results.config_hash(run["config"]) == key
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_column_is_in_the_data_dictionary(name):
+    patterns = json.loads((STORE / "dictionary.json").read_text(encoding="utf-8"))
+    with open(STORE / f"{name}.csv", encoding="utf-8", newline="") as file:
+        columns = next(csv.reader(file))
+    unknown = [c for c in columns if not any(re.fullmatch(p, c) for p in patterns)]
+    assert not unknown
+
+
+def test_arms_of_a_comparison_share_everything_else():
+    """One architecture, data, steps and grid for all arms; what differs is what the arm says."""
+    runs = [run["config"]["run"] for run in MANIFEST["runs"]["logic"].values()]
+    free = {"policy", "optimiser", "lr", "embed_lr_scale", "weight_decay", "seed", "model"}
+    shared = [{k: v for k, v in run.items() if k not in free} for run in runs]
+    models = [{k: v for k, v in run["model"].items() if k not in {"tied", "copy"}} for run in runs]
+    assert all(s == shared[0] for s in shared) and all(m == models[0] for m in models)
+
+
+def test_results_stay_small_and_name_no_machine():
+    files = [path for path in STORE.iterdir() if path.is_file() and path.suffix != ".lock"]
+    assert sum(path.stat().st_size for path in files) < 25e6
+    for path in files:
+        if path.suffix in {".csv", ".json"}:
+            assert not re.search(r"/(home|root|Users)/", path.read_text(encoding="utf-8")), (
+                path.name
+            )

@@ -1,0 +1,98 @@
+"""Each check takes the right answer, names the likely mistake of a wrong one, and waits for a stub."""
+
+import pytest
+
+from lib import exercises, geometry
+from lib.generators.logic import solve
+
+
+def chain_without_fact(prompt):
+    return " ".join(solve(prompt).split()[1:])
+
+
+def one_step_only(prompt):
+    words = solve(prompt).split()
+    return " ".join([*words[:2], words[-1]])
+
+
+def verdict_flipped(prompt):
+    words = solve(prompt).split()
+    return " ".join([*words[:-1], "F" if words[-1] == "T" else "T"])
+
+
+def breaks(prompt):
+    return {}[prompt]
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (chain_without_fact, "fact itself is missing"),
+        (one_step_only, "stops too early"),
+        (verdict_flipped, "the verdict is not"),
+        (breaks, "KeyError"),
+        (lambda prompt: None, "returns nothing"),
+    ],
+)
+def test_solve_rejects(answer, hint):
+    said = exercises.check_solve(answer)
+    assert said.startswith("Not yet") and hint in said
+
+
+def test_solve_accepts():
+    assert exercises.check_solve(solve).startswith("Right")
+
+
+def kind(written, problem, due, task, here="seen_here", first="right"):
+    if written == due:
+        return first
+    if written < task.seen.start:
+        return "special"
+    if written >= task.unseen.start:
+        return "other_unseen"
+    return here if written in problem else "seen_elsewhere"
+
+
+def test_kind():
+    assert exercises.check_kind(kind).startswith("Right")
+    for wrong, hint in (
+        (lambda *a: kind(*a, here="seen_elsewhere"), "seen_here"),
+        (lambda *a: kind(*a, first="other_unseen"), "due name itself"),
+        (lambda *a: None, "returns nothing"),
+    ):
+        said = exercises.check_kind(wrong)
+        assert said.startswith("Not yet") and hint in said
+
+
+def with_diagonal(x):
+    unit = x / x.norm(dim=1, keepdim=True)
+    return (unit @ unit.T).mean()
+
+
+def not_normalised(x):
+    gram = x @ x.T
+    return (gram.sum() - gram.trace()) / (len(x) * (len(x) - 1))
+
+
+def absolute(x):
+    unit = x / x.norm(dim=1, keepdim=True)
+    return ((unit @ unit.T).abs().sum() - len(x)) / (len(x) * (len(x) - 1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (with_diagonal, "diagonal"),
+        (not_normalised, "length first"),
+        (absolute, "sign"),
+        (lambda x: None, "returns nothing"),
+        (lambda x: 0.123, "Two equal rows"),
+    ],
+)
+def test_mean_cosine_rejects(answer, hint):
+    said = exercises.check_mean_cosine(answer)
+    assert said.startswith("Not yet") and hint in said
+
+
+def test_mean_cosine_accepts():
+    assert exercises.check_mean_cosine(geometry.mean_cosine).startswith("Right")
