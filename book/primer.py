@@ -141,10 +141,15 @@ for changed in (q, k, v):
     changed[-1] += 1.0
 after, _ = attend(q, k, v)
 
-assert torch.equal(before[:-1], after[:-1]) and not torch.allclose(before[-1], after[-1])
+assert torch.equal(before[:-1], after[:-1]) and not torch.allclose(
+    before[-1], after[-1]
+)
 assert torch.allclose(pattern.sum(dim=1), torch.ones(n))
 assert (pattern.triu(1) == 0).all()
-print("outputs that changed:", [i for i in range(n) if not torch.equal(before[i], after[i])])
+print(
+    "outputs that changed:",
+    [i for i in range(n) if not torch.equal(before[i], after[i])],
+)
 
 # %% [markdown]
 # ## 4. LayerNorm, and what it bounds
@@ -165,14 +170,18 @@ print("outputs that changed:", [i for i in range(n) if not torch.equal(before[i]
 # **Predict.** We scale the input by a million. What happens to the length of the output?
 
 # %%
-gain = torch.tensor([0.5, 1.0, 1.5, 2.0] * 4)  # d_model = 16, so the bound is 4 x 2 = 8
+gain = torch.tensor(
+    [0.5, 1.0, 1.5, 2.0] * 4
+)  # d_model = 16, so the bound is 4 x 2 = 8
 x = torch.randn(1000, 16, generator=fresh(4))
 for scale in (1e-2, 1.0, 1e6):
     plain = layer_norm(scale * x, (16,)).norm(dim=1)
     with_gain = layer_norm(scale * x, (16,), weight=gain).norm(dim=1)
     assert plain.max() <= 4 + 1e-9 and with_gain.max() <= 8 + 1e-9
     print(f"input x {scale:7g}: gain 1 within 4: yes, gain up to 2 within 8: yes")
-assert torch.allclose(layer_norm(1e6 * x, (16,)).norm(dim=1), torch.full((1000,), 4.0))
+assert torch.allclose(
+    layer_norm(1e6 * x, (16,)).norm(dim=1), torch.full((1000,), 4.0)
+)
 
 # %% [markdown]
 # **A doubt to keep.** The gain is learned. It may grow while we train, and the bound grows with it.

@@ -104,7 +104,6 @@ def main() -> int:
         note = ": over a third of the time-out" if late else ""
         seconds = time.perf_counter() - begin
         name = source.relative_to(ROOT / "book").with_suffix("").as_posix()
-        device = f"CPU, {os.cpu_count()} cores"
         measured[name] = {
             "minutes": round(seconds / 60, 1),
             "memory_mb": round(peak),

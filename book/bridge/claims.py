@@ -19,7 +19,9 @@
 try:
     from lib import claims, ledger
 except ImportError:
-    raise SystemExit("`lib` is missing: run `pip install -e .` in a clone of this book") from None
+    raise SystemExit(
+        "`lib` is missing: run `pip install -e .` in a clone of this book"
+    ) from None
 
 from lib.plotting import say
 
@@ -27,8 +29,14 @@ from lib.plotting import say
 counts = dict.fromkeys(claims.VERDICTS, 0)
 for claim in ledger.LEDGER:
     counts[claims.verdict(claim)[0]] += 1
-assert not claims.stale(ledger.LEDGER), "a stored verdict no longer follows from the results"
-say(f"{len(ledger.LEDGER)} claims: " + ", ".join(f"{n} {said}" for said, n in counts.items()) + ".")
+assert not claims.stale(ledger.LEDGER), (
+    "a stored verdict no longer follows from the results"
+)
+say(
+    f"{len(ledger.LEDGER)} claims: "
+    + ", ".join(f"{n} {said}" for said, n in counts.items())
+    + "."
+)
 
 # %% [markdown]
 # ## All claims

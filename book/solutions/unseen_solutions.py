@@ -16,7 +16,9 @@
 try:
     from lib import exercises
 except ImportError:
-    raise SystemExit("`lib` is missing: run `pip install -e .` in a clone of this book") from None
+    raise SystemExit(
+        "`lib` is missing: run `pip install -e .` in a clone of this book"
+    ) from None
 
 import torch
 
@@ -54,13 +56,21 @@ exercises.check_solve(solve_by_walking)
 n = 20_000
 task = logic.LogicConfig(depth=3)
 tokens = logic.sample(task, n, stream(0, "solution")).tokens
-rules, answer = tokens[:, : 6 * task.depth].view(n, -1, 3), tokens[:, -task.answer_length :]
+rules, answer = (
+    tokens[:, : 6 * task.depth].view(n, -1, 3),
+    tokens[:, -task.answer_length :],
+)
 left, right = rules[:, :, 0], rules[:, :, 2]
 on_both = (right[:, :, None] == left[:, None, :]).any(dim=2).float()
 picks = right.gather(
-    1, torch.multinomial(on_both, 2, replacement=True, generator=stream(1, "solution"))
+    1,
+    torch.multinomial(
+        on_both, 2, replacement=True, generator=stream(1, "solution")
+    ),
 )
-lucky = (picks == answer[:, 1:3]).all(1) & (tokens[:, task.prompt_length - 2] == answer[:, 3])
+lucky = (picks == answer[:, 1:3]).all(1) & (
+    tokens[:, task.prompt_length - 2] == answer[:, 3]
+)
 assert abs(float(lucky.float().mean()) - 1 / 32) < 0.005
 print(f"counted {float(lucky.float().mean()):.4f}, worked out {1 / 32:.4f}")
 
@@ -113,9 +123,15 @@ def predict_among_names_of_the_problem(model, tokens, task):
 
 tiny = experiments.logic_run("tiny", steps=50)
 model = train(tiny, "cpu").model
-problems = logic.sample(tiny.task, 200, stream(2, "solution"), "query_unseen", True).tokens
-fair = evaluation.scores(predict_among_names_of_the_problem(model, problems, tiny.task), problems)
-plain = evaluation.scores(evaluation.predict(model, problems, tiny.task.answer_length), problems)
+problems = logic.sample(
+    tiny.task, 200, stream(2, "solution"), "query_unseen", True
+).tokens
+fair = evaluation.scores(
+    predict_among_names_of_the_problem(model, problems, tiny.task), problems
+)
+plain = evaluation.scores(
+    evaluation.predict(model, problems, tiny.task.answer_length), problems
+)
 assert fair["chain"] >= plain["chain"]
 
 # %% [markdown]

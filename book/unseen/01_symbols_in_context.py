@@ -19,7 +19,9 @@
 try:
     from lib import exercises
 except ImportError:
-    raise SystemExit("`lib` is missing: run `pip install -e .` in a clone of this book") from None
+    raise SystemExit(
+        "`lib` is missing: run `pip install -e .` in a clone of this book"
+    ) from None
 
 import pandas as pd
 import torch
@@ -66,7 +68,9 @@ for tokens in batch.tokens:
 # That makes the question sharp: there is nothing about `s17` to go by, except where it stands.
 
 # %%
-print("prompt:", task.prompt_length, "tokens; answer:", task.answer_length, "tokens")
+print(
+    "prompt:", task.prompt_length, "tokens; answer:", task.answer_length, "tokens"
+)
 print("token ids of the first problem:", batch.tokens[0].tolist())
 
 # %% [markdown]
@@ -132,7 +136,14 @@ fig, ax = figure("text")
 for group in ("seen", "unseen"):
     ids = torch.tensor(list(parts[group]))
     mark = look(group)
-    ax.plot(ids, counts[ids], mark.marker, color=mark.color, markersize=3, label=mark.label)
+    ax.plot(
+        ids,
+        counts[ids],
+        mark.marker,
+        color=mark.color,
+        markersize=3,
+        label=mark.label,
+    )
 ax.set(xlabel="token id", ylabel="occurrences in training", ylim=(-15, None))
 ax.legend(loc="center left")
 show(
@@ -178,8 +189,12 @@ left, right = rules[:, :, 0], rules[:, :, 2]
 query = test.tokens[:, task.prompt_length - 2]
 draw = stream(5, "chapter")
 
-any_name = rules[torch.arange(n), torch.randint(2 * task.depth, (n,), generator=draw), 2]
-both_sides = (right[:, :, None] == left[:, None, :]).any(dim=2).float()  # names that go on
+any_name = rules[
+    torch.arange(n), torch.randint(2 * task.depth, (n,), generator=draw), 2
+]
+both_sides = (
+    (right[:, :, None] == left[:, None, :]).any(dim=2).float()
+)  # names that go on
 goes_on = right.gather(1, torch.multinomial(both_sides, 1, generator=draw))[:, 0]
 
 guesses = {
@@ -188,7 +203,9 @@ guesses = {
     "last name: copy the query": (answer[:, -2] == query),
     "middle name: one that stands on both sides": (answer[:, 1] == goes_on),
 }
-table = pd.Series({name: float(hit.float().mean()) for name, hit in guesses.items()})
+table = pd.Series(
+    {name: float(hit.float().mean()) for name, hit in guesses.items()}
+)
 for name, share in table.items():
     print(f"{name:45} {share:.2f}")
 assert all(0.2 < share < 0.55 for share in table)
@@ -200,8 +217,13 @@ assert all(0.2 < share < 0.55 for share in table)
 # the rule. Remember this when you see a plateau in the next chapter.
 
 # %%
-lazy = guesses["last name: copy the query"] & guesses["middle name: one that stands on both sides"]
-say(f"The two short cuts together get {float(lazy.float().mean()):.2f} of the chains right.")
+lazy = (
+    guesses["last name: copy the query"]
+    & guesses["middle name: one that stands on both sides"]
+)
+say(
+    f"The two short cuts together get {float(lazy.float().mean()):.2f} of the chains right."
+)
 
 # %% [markdown]
 # :::{admonition} Predict before you run

@@ -19,7 +19,9 @@
 try:
     from lib import claims, evaluation, exercises, experiments
 except ImportError:
-    raise SystemExit("`lib` is missing: run `pip install -e .` in a clone of this book") from None
+    raise SystemExit(
+        "`lib` is missing: run `pip install -e .` in a clone of this book"
+    ) from None
 
 
 from lib import ledger
@@ -42,7 +44,9 @@ config = experiments.logic_run("laptop", steps=1000, seed=0)
 print(config.model)
 model = initialise(Transformer(config.model), stream(config.seed, "weights"))
 sizes = {name: p.numel() for name, p in model.named_parameters()}
-print(f"{sum(sizes.values()):,} parameters, {sizes['W_E']:,} of them in the embedding")
+print(
+    f"{sum(sizes.values()):,} parameters, {sizes['W_E']:,} of them in the embedding"
+)
 
 # %% [markdown]
 # The path of a token is short. Its row of `W_E` and the vector of its position are added: that is the residual
@@ -85,7 +89,9 @@ for row in run.history:
         (row[f"{measure}_seen_true"] + row[f"{measure}_seen_false"]) / 2
         for measure in ("chain", "verdict", "whole")
     )
-    print(f"{row['step']:4} {row['loss']:6.2f} {chain:13.2f} {verdict:8.2f} {whole:13.2f}")
+    print(
+        f"{row['step']:4} {row['loss']:6.2f} {chain:13.2f} {verdict:8.2f} {whole:13.2f}"
+    )
 
 # %% [markdown]
 # The processor has a say in the last digits, and after a thousand steps in the second ones too. So the numbers
@@ -104,7 +110,9 @@ say(
 # %%
 last = run.history[-1]
 seen_now = (last["whole_seen_true"] + last["whole_seen_false"]) / 2
-assert seen_now > bound, f"only {seen_now:.2f} of whole answers right: did something in lib change?"
+assert seen_now > bound, (
+    f"only {seen_now:.2f} of whole answers right: did something in lib change?"
+)
 
 # %% [markdown]
 # ## Look inside
@@ -116,14 +124,18 @@ assert seen_now > bound, f"only {seen_now:.2f} of whole answers right: did somet
 model = run.model
 one = logic.sample(config.task, 1, stream(6, "chapter"), "seen", True).tokens
 words = logic.decode(config.task, one[0]).split()
-pattern = model.run(one[:, :-1], ["blocks.1.pattern"])["blocks.1.pattern"][0].detach()
+pattern = model.run(one[:, :-1], ["blocks.1.pattern"])["blocks.1.pattern"][
+    0
+].detach()
 writers = range(config.task.prompt_length - 1, config.task.length - 1)
 
 fig, axes = figure("wide", rows=4, cols=1, aspect=0.21, sharex=True)
 for head, ax in enumerate(axes):
     ax.imshow(pattern[head, list(writers)], vmin=0, vmax=1, aspect="auto")
     ax.set_yticks(
-        range(len(writers)), [f"{words[i]} → {words[i + 1]}" for i in writers], fontsize=7
+        range(len(writers)),
+        [f"{words[i]} → {words[i + 1]}" for i in writers],
+        fontsize=7,
     )
     ax.set_title(f"head {head}", fontsize=8, loc="left")
     ax.grid(False)
@@ -144,10 +156,16 @@ show(
 
 # %% tags=["nbval-ignore-output"]
 many = logic.sample(config.task, 500, stream(7, "chapter"), "seen").tokens
-patterns = model.run(many[:, :-1], ["blocks.1.pattern"])["blocks.1.pattern"].detach().sum(1)
+patterns = (
+    model.run(many[:, :-1], ["blocks.1.pattern"])["blocks.1.pattern"]
+    .detach()
+    .sum(1)
+)
 hits = []
 for i, row in enumerate(many):
-    for writer in list(writers)[1:-1]:  # from the fact on, each writes the next name of the chain
+    for writer in list(writers)[
+        1:-1
+    ]:  # from the fact on, each writes the next name of the chain
         source = int((row[: 6 * config.task.depth] == row[writer + 1]).nonzero()[0])
         where = int(patterns[i, writer, : 6 * config.task.depth].argmax())
         hits.append(row[where] == row[source])
@@ -164,20 +182,28 @@ print(
 print(f"{'test set':14} {'half':6} chain  verdict  whole answer")
 for split in logic.SPLITS:
     for half in evaluation.HALVES:
-        values = [last[f"{m}_{split}_{half}"] for m in ("chain", "verdict", "whole")]
-        print(f"{split:14} {half:6} {values[0]:5.2f} {values[1]:8.2f} {values[2]:13.2f}")
+        values = [
+            last[f"{m}_{split}_{half}"] for m in ("chain", "verdict", "whole")
+        ]
+        print(
+            f"{split:14} {half:6} {values[0]:5.2f} {values[1]:8.2f} {values[2]:13.2f}"
+        )
 
 # %%
 drop = last["whole_seen_true"] - last["whole_query_unseen_true"]
 assert drop > 0.3, "the model should fail where the queried name is unseen"
-say("With the queried name unseen, far fewer whole answers are right. Read it off the table above.")
+say(
+    "With the queried name unseen, far fewer whole answers are right. Read it off the table above."
+)
 
 # %% [markdown]
 # What does it write in place of the stranger? Here are six problems whose query is unseen, the model writing
 # freely, token by token.
 
 # %% tags=["nbval-ignore-output"]
-six = logic.sample(config.task, 6, stream(8, "chapter"), "query_unseen", True).tokens
+six = logic.sample(
+    config.task, 6, stream(8, "chapter"), "query_unseen", True
+).tokens
 for prompt, wrote in zip(
     six, evaluation.greedy(model, six, config.task.answer_length), strict=True
 ):
@@ -208,7 +234,9 @@ end = stored[stored["step"] == ledger.LAST]
 show(
     fig,
     "Share of whole answers right over training, ten seeds. At the last step the medians are "
-    + ", ".join(f"{end[column].median():.2f} ({title})" for column, title in panels.items())
+    + ", ".join(
+        f"{end[column].median():.2f} ({title})" for column, title in panels.items()
+    )
     + ".",
     "The task is learned on seen names. Unseen names are another matter.",
 )
@@ -237,15 +265,21 @@ names = {
     "special": "T, F or another special token",
 }
 for split in ("query_unseen", "all_unseen"):
-    print(f"{split}, True half, step {ledger.LAST}: median over seeds [lowest, highest]")
+    print(
+        f"{split}, True half, step {ledger.LAST}: median over seeds [lowest, highest]"
+    )
     for kind, words_for in names.items():
         share = end[f"writes_{kind}_{split}"]
-        print(f"   {words_for:32} {share.median():.2f} [{share.min():.2f}, {share.max():.2f}]")
+        print(
+            f"   {words_for:32} {share.median():.2f} [{share.min():.2f}, {share.max():.2f}]"
+        )
 
 # %%
 fig, axes = figure("wide", cols=2, aspect=0.7, sharey=True)
 for ax, split in zip(axes, ("query_unseen", "all_unseen"), strict=True):
-    written = 1 - stored[f"writes_right_{split}"] - stored[f"writes_other_unseen_{split}"]
+    written = (
+        1 - stored[f"writes_right_{split}"] - stored[f"writes_other_unseen_{split}"]
+    )
     curves(ax, stored.assign(not_unseen=written), "step", "not_unseen", "standard")
     ax.set(title=split, xlabel="step", ylim=(-0.03, 1.03))
 axes[0].set_ylabel("no unseen name written")
@@ -293,7 +327,9 @@ say(
 # %%
 for split in ("seen", "query_unseen", "all_unseen"):
     right = [end[f"verdict_{split}_{half}"] for half in ("true", "false")]
-    told = ", ".join(f"{r.median():.2f} [{r.min():.2f}, {r.max():.2f}]" for r in right)
+    told = ", ".join(
+        f"{r.median():.2f} [{r.min():.2f}, {r.max():.2f}]" for r in right
+    )
     print(f"verdict right, chain given, {split:12} True half, False half: {told}")
 
 # %% [markdown]

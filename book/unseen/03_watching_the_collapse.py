@@ -20,7 +20,9 @@
 try:
     from lib import claims, exercises, geometry, ledger, results
 except ImportError:
-    raise SystemExit("`lib` is missing: run `pip install -e .` in a clone of this book") from None
+    raise SystemExit(
+        "`lib` is missing: run `pip install -e .` in a clone of this book"
+    ) from None
 
 import torch
 
@@ -121,7 +123,9 @@ def rows_over_time(frame, matrix, alt):
 
 
 rows_over_time(
-    standard, "W_U", "Standard model, tied: seen and unseen rows over training, ten seeds."
+    standard,
+    "W_U",
+    "Standard model, tied: seen and unseen rows over training, ten seeds.",
 )
 
 # %%
@@ -148,7 +152,9 @@ say(
 # %%
 full = ledger.arm("adamw_full")
 rows_over_time(
-    full, "W_U", "Full step size for the embedding, tied: seen and unseen rows, five seeds."
+    full,
+    "W_U",
+    "Full step size for the embedding, tied: seen and unseen rows, five seeds.",
 )
 
 # %%
@@ -172,14 +178,19 @@ def steps_of(kind):
     """The stored rows of one run, [steps, names, d_model], and what to call the run."""
     runs = results.manifest()["runs"]["logic_rows"]
     key = next(key for key, run in runs.items() if run["config"]["arm"] == kind)
-    return {name: value.float() for name, value in results.tensors("logic_rows", key).items()}
+    return {
+        name: value.float()
+        for name, value in results.tensors("logic_rows", key).items()
+    }
 
 
 frames, captions = [], []
 moves = {kind: steps_of(kind) for kind in ("standard", "adamw_full")}
 titles = {"standard": "0.3 of the step size", "adamw_full": "full step size"}
 axes_of = {
-    kind: geometry.principal_axes(torch.cat([move["seen"], move["unseen"]], 1).flatten(0, 1))
+    kind: geometry.principal_axes(
+        torch.cat([move["seen"], move["unseen"]], 1).flatten(0, 1)
+    )
     for kind, move in moves.items()
 }
 for i in range(0, 25, 2):
@@ -189,15 +200,25 @@ for i in range(0, 25, 2):
         mean, main = axes_of[kind]
         for group in ("seen", "unseen"):
             dots = (move[group][i] - mean) @ main
-            ax.plot(*dots.T, look(group).marker, color=look(group).color, markersize=4, label=group)
-        reach = 1.1 * max(float(((move[g] - mean) @ main).abs().max()) for g in ("seen", "unseen"))
+            ax.plot(
+                *dots.T,
+                look(group).marker,
+                color=look(group).color,
+                markersize=4,
+                label=group,
+            )
+        reach = 1.1 * max(
+            float(((move[g] - mean) @ main).abs().max()) for g in ("seen", "unseen")
+        )
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), title=titles[kind])
         said.append(
             f"{titles[kind]}: cosine of unseen rows {geometry.mean_cosine(move['unseen'][i]):.2f}"
         )
     axes[0].legend(loc="upper left")
     frames.append(fig)
-    captions.append(f"training step {int(moves['standard']['step'][i])}; {'; '.join(said)}")
+    captions.append(
+        f"training step {int(moves['standard']['step'][i])}; {'; '.join(said)}"
+    )
 player(
     frames,
     captions,
@@ -242,7 +263,9 @@ show(
 
 # %%
 run = experiment = results.manifest()["runs"]["logic"]
-one = next(r["config"]["run"] for r in run.values() if r["config"]["arm"] == "untied")
+one = next(
+    r["config"]["run"] for r in run.values() if r["config"]["arm"] == "untied"
+)
 rate = one["lr"] * one["embed_lr_scale"] * one["weight_decay"]
 forecast = (1 - rate) ** ledger.LAST
 seen_shrink = u["W_E_unseen_norm"] / ledger.final("untied", 0)["W_E_unseen_norm"]
@@ -261,7 +284,9 @@ say(
 # name the query? That means to compare two unseen names.
 
 # %%
-print("verdicts right, all names unseen, derived names given (median over seeds [lowest, highest])")
+print(
+    "verdicts right, all names unseen, derived names given (median over seeds [lowest, highest])"
+)
 for kind in ("standard", "untied"):
     f = ledger.final(kind)
     v, s = ledger.halves(f, "verdict_all_unseen"), ledger.halves(f, "verdict_seen")
@@ -282,9 +307,20 @@ labels = {"standard": "AdamW, decay 0.1"}
 fig, axes = figure("wide", cols=2, aspect=0.8)
 for kind in kinds:
     frame = ledger.arm(kind)
-    frame = frame[frame["seed"] < 15].assign(whole=ledger.halves(frame, "whole_seen"))
-    curves(axes[0], frame, "step", "W_U_unseen_cosine", kind, label=labels.get(kind))
-    curves(axes[1], frame, "step", "W_U_unseen_individual", kind, label=labels.get(kind))
+    frame = frame[frame["seed"] < 15].assign(
+        whole=ledger.halves(frame, "whole_seen")
+    )
+    curves(
+        axes[0], frame, "step", "W_U_unseen_cosine", kind, label=labels.get(kind)
+    )
+    curves(
+        axes[1],
+        frame,
+        "step",
+        "W_U_unseen_individual",
+        kind,
+        label=labels.get(kind),
+    )
 axes[0].set(xlabel="step", title="mean cosine, unseen rows")
 axes[1].set(xlabel="step", title="individual part, unseen rows")
 axes[0].legend()
