@@ -102,6 +102,26 @@ def _told_apart_gap() -> Effects:
     return {s: float(gap[s]) if min(a[s] for a in able) >= LEARNED else None for s in untied.index}
 
 
+def lemma(optimiser: str) -> pd.DataFrame:
+    """All rows of one optimiser of the sweep `lemma`."""
+    frame = results.table("lemma")
+    return frame[frame["optimiser"] == optimiser].reset_index(drop=True)
+
+
+def _every_step(optimiser: str) -> Effects:
+    """How far the worst step of any pair stays below 1 - lr x decay (0: it just reaches it)."""
+    frame = lemma(optimiser)
+    per_step = frame.groupby("seed").apply(lambda run: run["bound"].iloc[1] ** (1 / 20))
+    worst = frame[frame["step"] > 0].groupby("seed")["worst_step"].max()
+    return {int(s): float(per_step[s] - worst[s]) for s in worst.index}
+
+
+def _bound_at_end(optimiser: str) -> Effects:
+    end = lemma(optimiser)
+    end = end[end["step"] == end["step"].max()].set_index("seed")
+    return {int(s): float(end["bound"][s] - end["distance"][s]) for s in end.index}
+
+
 _SOLVED = "at least .9 of whole answers right on seen names"
 
 A1 = (
@@ -167,6 +187,29 @@ A3 = (
         lambda: _column("W_U_unseen_cosine", "adamw_full"),
     ),
 )
+A4 = (
+    SubClaim(
+        "A4.a",
+        "SGD, fixed features: how far the worst step of any pair stays below 1 - lr x decay",
+        -1e-6,  # the stored numbers have six digits
+        lambda: _every_step("sgd"),
+        share=1.0,
+    ),
+    SubClaim(
+        "A4.b",
+        "SGD: (1 - lr x decay)^steps minus the share of the distance that is left",
+        0.0,
+        lambda: _bound_at_end("sgd"),
+        share=1.0,
+    ),
+    SubClaim(
+        "A4.c",
+        "the same as A4.a for AdamW, the optimiser that is used",
+        -1e-6,
+        lambda: _every_step("adamw"),
+        share=1.0,
+    ),
+)
 A5 = (
     SubClaim(
         "A5.a",
@@ -225,6 +268,7 @@ TESTED = {
     "A1": ("unseen/02_a_small_transformer", A1),
     "A2": ("unseen/02_a_small_transformer", A2),
     "A3": ("unseen/03_watching_the_collapse", A3),
+    "A4": ("unseen/04_the_collapse_lemma", A4),
     "A5": ("unseen/03_watching_the_collapse", A5),
 }
 LEDGER = tuple(

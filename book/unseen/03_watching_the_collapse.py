@@ -302,7 +302,7 @@ for kind in ("standard", "untied"):
 # of steps. SGD here has momentum 0.9 and its own step size.
 
 # %%
-kinds = ("standard", "adamw_no_decay", "adam_l2", "sgd", "sgd_no_decay")
+kinds = ("standard", "adamw_no_decay", "adam_l2", "sgd")
 labels = {"standard": "AdamW, decay 0.1"}
 fig, axes = figure("wide", cols=2, aspect=0.8)
 for kind in kinds:
@@ -327,10 +327,10 @@ axes[0].legend()
 ends = {kind: ledger.final(kind)["W_U_unseen_cosine"].median() for kind in kinds}
 show(
     fig,
-    "Cosine and individual part of unseen rows over training for five optimisers. Cosine at the end: "
+    "Cosine and individual part of unseen rows over training for four optimisers. Cosine at the end: "
     + ", ".join(f"{kind} {value:.2f}" for kind, value in ends.items())
     + ".",
-    "Unseen rows of the tied matrix under five optimisers, five seeds each.",
+    "Unseen rows of the tied matrix under four optimisers, five seeds each.",
 )
 
 # %%
@@ -358,7 +358,7 @@ print("untied; median over seeds at the last step")
 print(
     f"{'':15} {'W_E cosine':>11} {'W_E norm':>9} {'W_U cosine':>11} {'W_U norm':>9} {'W_U individual':>15}"
 )
-for kind in ("untied", "untied_adam_l2", "untied_sgd"):
+for kind in ("untied", "untied_adam_l2"):
     f = ledger.final(kind).median(numeric_only=True)
     print(
         f"{kind:15} {f['W_E_unseen_cosine']:11.2f} {f['W_E_unseen_norm']:9.3f} {f['W_U_unseen_cosine']:11.2f} "
