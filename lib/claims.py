@@ -88,7 +88,7 @@ def judge(sub: SubClaim) -> Outcome:
     shown = sorted(e for e in effects.values() if e is not None)
     unjudged = len(effects) - len(shown)
     k = sum(e >= sub.smallest for e in shown)
-    passes = None if len(shown) <= unjudged else k >= sub.share * len(shown)
+    passes = None if len(shown) == 0 or len(shown) < unjudged else k >= sub.share * len(shown)
     middle = float(pd.Series(shown).median()) if shown else math.nan
     low, high = (shown[0], shown[-1]) if shown else (math.nan, math.nan)
     return Outcome(
@@ -151,6 +151,8 @@ def write(ledger: Sequence[Claim], readme: Path | None = None) -> None:
 
 def in_readme(ledger: Sequence[Claim], text: str) -> str:
     """The README's text with a fresh table between the markers."""
+    if [text.count(marker) for marker in MARKERS] != [1, 1]:
+        raise ValueError(f"the text needs {MARKERS[0]} and {MARKERS[1]}, once each")
     head, rest = text.split(MARKERS[0])
     _, tail = rest.split(MARKERS[1])
     return f"{head}{MARKERS[0]}\n{markdown(ledger, 'book/')}\n{MARKERS[1]}{tail}"
@@ -176,7 +178,7 @@ def evidence(claim: Claim) -> str:
         seeds = f"{o.k} of {o.n} [{low:.2f}, {high:.2f}]"
         if o.unjudged:
             seeds += f"; {o.unjudged} not judged (precondition: {sub.precondition})"
-        spread = f"{o.median:.2f} [{o.low:.2f}, {o.high:.2f}]"
+        spread = f"{o.median:.2f} [{o.low:.2f}, {o.high:.2f}]" if o.n else "-"
         passes = {True: "yes", False: "no", None: "cannot be judged"}[o.passes]
         lines.append(f"| {o.id} | {o.measure} | {o.smallest:g} | {seeds} | {spread} | {passes} |")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib import geometry
+from lib import geometry, theory
 from lib.evaluation import KINDS, kinds_written
 from lib.generators import logic, stream
 
@@ -97,3 +97,22 @@ def check_mean_cosine(mean_cosine: Callable[[Tensor], float | None]) -> str:
         if abs(value - float(wrong)) < 1e-4:
             return f"Not yet: {value:.3f} instead of {right:.3f}: {reason}"
     return f"Not yet: {value:.3f} instead of {right:.3f}. Two equal rows should give 1, two orthogonal ones 0."
+
+
+def check_steps_until(steps_until: Callable[[float, float, float], int | None]) -> str:
+    """Chapter 4: the smallest t with (1 - lr x decay)^t <= share."""
+    for share, lr, decay in ((0.5, 0.1, 0.1), (0.01, 3e-3, 0.1), (0.9, 0.5, 0.4)):
+        said = steps_until(share, lr, decay)
+        if said is None:
+            return "Not yet: the function returns nothing. Let it return a whole number of steps."
+        left = [theory.remaining(lr, decay, int(said) - back) for back in (0, 1)]
+        case = f"share {share}, lr {lr}, decay {decay}: yours is {said}"
+        if said != int(said):
+            return f"Not yet: {case}. Steps are whole. Round up."
+        if left[0] > share:
+            short = theory.remaining(lr, decay, int(said) + 1) <= share
+            hint = "Round up." if short else "The factor of one step is 1 - lr x decay."
+            return f"Not yet: {case}, and {left[0]:.3f} is left. {hint}"
+        if left[1] <= share:
+            return f"Not yet: {case}. One step fewer is enough. Round up only once."
+    return "Right: in three settings your number of steps is enough, and one fewer is not."

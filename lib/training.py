@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
@@ -71,6 +71,8 @@ class RunConfig:
         for name in ("batch", "steps", "eval_every", "eval_problems"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if not self.embed_lr_scale >= 0:
+            raise ValueError(f"embed_lr_scale is {self.embed_lr_scale}: it must be at least 0")
         if not self.lr > 0 or self.weight_decay < 0 or self.seed < 0:
             raise ValueError("lr must be above 0, weight_decay and seed at least 0")
 
@@ -230,7 +232,11 @@ def _save(
 def _load(
     path: Path, config: RunConfig, model: Transformer, optimizer: torch.optim.Optimizer
 ) -> tuple[int, list[dict[str, float | int]]]:
-    with safe_open(path, framework="pt") as file:
+    try:
+        file = safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(f"{path.name} is damaged: move it away to start anew") from error
+    with file:
         record = file.metadata()
         if json.loads(record["config"]) != json.loads(json.dumps(describe(config))):
             raise ValueError(

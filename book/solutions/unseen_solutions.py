@@ -20,6 +20,8 @@ except ImportError:
         "`lib` is missing: run `pip install -e .` in a clone of this book"
     ) from None
 
+import math
+
 import torch
 
 from lib import evaluation, experiments, geometry
@@ -173,3 +175,40 @@ print(f"closed form {closed:.6f}, measured {geometry.mean_cosine(x):.6f}")
 # %% [markdown]
 # **3. How long until 0.99?** The line is a good guide only while the forces stay as they are. As the model fits, the
 # probability wasted on unseen names falls, and with it the push on their rows. Expect the line to be too fast.
+
+# %% [markdown]
+# ## The collapse lemma
+#
+# **1. A forecast of steps.** Solve $(1-\eta\lambda)^t \le s$ for $t$. Both logarithms are negative.
+
+
+# %%
+def steps_until_at_most(share, lr, decay):
+    """The smallest number of steps after which at most `share` of the distance is left."""
+    return math.ceil(math.log(share) / math.log(1 - lr * decay))
+
+
+exercises.check_steps_until(steps_until_at_most)
+
+# %% [markdown]
+# **2. With a bias.** Now $p_a - p_b = p_b\,(e^{d \cdot h + \beta} - 1)$, with $\beta$ the bias of $a$. Take one feature
+# $h$ with $-\beta < d \cdot h < 0$. Then $p_a > p_b$ although $d\cdot h < 0$, so $c(h) < 0$: the gradient pushes $w_a$
+# away from $h$, where it already lies.
+
+# %%
+h = torch.tensor([1.0, 0.0], dtype=torch.double)
+W = torch.tensor([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.0]], dtype=torch.double)
+bias = torch.tensor([3.0, 0.0, 0.0], dtype=torch.double)
+p = (W @ h + bias).softmax(0)
+lr, decay = 0.1, 0.0
+before = (W[0] - W[1]).norm()
+after = (W[0] - lr * p[0] * h - (W[1] - lr * p[1] * h)).norm()
+assert after > before and lr * (2 * decay + p[:2].max()) <= 2
+print(
+    f"p_a = {p[0]:.2f} > p_b = {p[1]:.2f}; distance {before:.3f} before, {after:.3f} after"
+)
+
+# %% [markdown]
+# **3. Who contracts?** Follow one pair and add up the logarithms of both factors. Decay takes the same at each step. What
+# $M$ takes is proportional to the probability wasted on the pair, which falls as the classifier learns. So $M$ works
+# early.

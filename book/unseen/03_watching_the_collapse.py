@@ -432,4 +432,4 @@ exercises.check_mean_cosine(my_mean_cosine)
 # %% [markdown]
 # ## Next
 #
-# [The claims ledger](../bridge/claims.ipynb) lists what has been shown so far, and what has not.
+# [The collapse lemma](04_the_collapse_lemma.ipynb) proves what part of this must happen, and under which conditions.

@@ -42,14 +42,13 @@ class TransformerConfig:
     n_ctx: int = 64
 
     def __post_init__(self) -> None:
+        for name in ("d_vocab", "d_model", "n_layers", "n_heads", "n_ctx"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.d_model % self.n_heads or (self.d_model // self.n_heads) % 2:
             raise ValueError(
                 f"d_model {self.d_model} over n_heads {self.n_heads} must give an even whole d_head "
                 "(rotary positions turn pairs of coordinates)"
-            )
-        if self.d_vocab < 1 or self.n_layers < 1:
-            raise ValueError(
-                f"d_vocab {self.d_vocab} and n_layers {self.n_layers} must be at least 1"
             )
         if self.positions not in POSITIONS:
             raise ValueError(
@@ -183,6 +182,12 @@ class Transformer(nn.Module):
         self, tokens: Int[Tensor, "batch tokens"], last: int | None, keep: Keep | None
     ) -> Float[Tensor, "batch positions d_vocab"]:
         n = tokens.shape[1]
+        if self.W_pos is not None and n > len(self.W_pos):
+            raise ValueError(
+                f"{n} tokens, but learned positions for {len(self.W_pos)}: raise n_ctx"
+            )
+        if last is not None and not 1 <= last <= n:
+            raise ValueError(f"last is {last}: ask for 1 to {n} positions")
         causal = torch.ones(n, n, dtype=torch.bool, device=tokens.device).tril()
         embed = F.embedding(tokens, self.W_E)
         x = embed if self.W_pos is None else embed + self.W_pos[:n]

@@ -1,5 +1,7 @@
 """Each check takes the right answer, names the likely mistake of a wrong one, and waits for a stub."""
 
+import math
+
 import pytest
 
 from lib import exercises, geometry
@@ -96,3 +98,19 @@ def test_mean_cosine_rejects(answer, hint):
 
 def test_mean_cosine_accepts():
     assert exercises.check_mean_cosine(geometry.mean_cosine).startswith("Right")
+
+
+def steps_until(share, lr, decay):
+    return math.ceil(math.log(share) / math.log(1 - lr * decay))
+
+
+def test_steps_until():
+    assert exercises.check_steps_until(steps_until).startswith("Right")
+    for wrong, hint in (
+        (lambda *a: steps_until(*a) - 1, "Round up"),
+        (lambda *a: steps_until(*a) + 1, "One step fewer"),
+        (lambda share, lr, decay: steps_until(share, lr, 1.0), "factor of one step"),
+        (lambda *a: None, "returns nothing"),
+    ):
+        said = exercises.check_steps_until(wrong)
+        assert said.startswith("Not yet") and hint in said
