@@ -167,6 +167,8 @@ def _add(
             beside.unlink()
             _put(root, record, name, data)
         runs = record.setdefault("runs", {}).setdefault(experiment, {})
+        if text is None:  # a deleted table takes its runs along
+            runs.clear()
         runs[key] = {"config": describe(config), **provenance(device, seconds)}
         _put(root, record, f"{experiment}.csv", out.getvalue().encode())
 
@@ -221,32 +223,31 @@ def _manifest(root: Path) -> dict[str, Any]:
 
 
 def _checked(root: Path, experiment: str) -> str | None:
-    """The text of an experiment's table, verified; None when it was never stored."""
+    """The text of an experiment's table, verified; None when it is not there: deleting a table is
+    the way to have it made anew."""
     name = f"{experiment}.csv"
-    while True:
+    while (root / name).exists():
         record = _manifest(root)
-        entry = record.get("files", {}).get(name)
-        if not (root / name).exists() and (entry is None or "sha256" not in entry):
-            return None
         try:
-            return _verify(root, name, entry).decode("utf-8")
+            return _verify(root, name, record.get("files", {}).get(name)).decode("utf-8")
         except DamagedResults:
             if _manifest(root) == record:  # else another process wrote in between: look again
                 raise
+    return None
 
 
 def _verify(root: Path, name: str, entry: Mapping[str, str] | None) -> bytes:
     path = root / name
     if entry is None:
         raise DamagedResults(
-            f"{path} is not in MANIFEST.json: delete it to run anew, or restore both"
+            f"{path} is not in MANIFEST.json: restore both, or delete it to run anew"
         )
     if not path.exists():
-        raise DamagedResults(f"{path} is missing: restore it from version control")
+        raise DamagedResults(f"{path} is missing: restore it, or make it anew with `make results`")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() not in entry.values():
         raise DamagedResults(
-            f"{path} does not match MANIFEST.json: restore it, or delete both entries"
+            f"{path} does not match MANIFEST.json: restore both, or delete it to run anew"
         )
     return data
 
