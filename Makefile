@@ -15,10 +15,10 @@ BOOK_SOURCES := _config.yml _toc.yml $(shell find book lib -type f -not -path '*
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help book test test-models execute serve lab results
+.PHONY: help book test test-models execute serve lab results bench
 
 help:
-	@echo "make book | test | test-models | execute | serve | lab | results"
+	@echo "make book | test | test-models | execute | serve | lab | results | bench"
 
 # ---- set-up: one stamp for each extra ----
 
@@ -69,6 +69,9 @@ execute: .venv/.with-book
 
 results: .venv/.with-book
 	$(BIN)/python -m lib sweep --all
+
+bench: .venv/.with-book
+	$(BIN)/python -m lib bench logic
 
 lab: .venv/.with-lab
 	$(BIN)/jupyter lab book

@@ -163,7 +163,10 @@ def markdown(ledger: Sequence[Claim], base: str = "../") -> str:
     lines = ["| id | claim | chapter | verdict |", "|---|---|---|---|"]
     for claim in ledger:
         where = f"[{claim.chapter}]({base}{claim.chapter}.ipynb)" if claim.chapter else "to come"
-        lines.append(f"| {claim.id} | {claim.statement} | {where} | {verdict(claim)[0]} |")
+        said, outcomes = verdict(claim)
+        if said == VERDICTS[1]:  # the condition: what did not pass
+            said += f" (not {', '.join(o.id for o in outcomes if not o.passes)})"
+        lines.append(f"| {claim.id} | {claim.statement} | {where} | {said} |")
     return "\n".join(lines)
 
 
@@ -178,7 +181,7 @@ def evidence(claim: Claim) -> str:
         seeds = f"{o.k} of {o.n} [{low:.2f}, {high:.2f}]"
         if o.unjudged:
             seeds += f"; {o.unjudged} not judged (precondition: {sub.precondition})"
-        spread = f"{o.median:.2f} [{o.low:.2f}, {o.high:.2f}]" if o.n else "-"
+        spread = f"{o.median:.3g} [{o.low:.3g}, {o.high:.3g}]" if o.n else "-"
         passes = {True: "yes", False: "no", None: "cannot be judged"}[o.passes]
         lines.append(f"| {o.id} | {o.measure} | {o.smallest:g} | {seeds} | {spread} | {passes} |")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The command line: `python -m lib run | sweep | claims | results`."""
+"""The command line: `python -m lib run | sweep | bench | claims | results`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tyro
 
 from lib import claims as ledger_of
 from lib import results as store
+from lib.bench import bench_logic
 from lib.experiments import SWEEPS, logic_run, nearest, sweep
 from lib.ledger import LEDGER
 from lib.training import train
@@ -110,6 +111,32 @@ def results() -> None:
         runs = store.manifest().get("runs", {}).get(Path(name).stem, {})
         print(
             f"{name}: {len(runs)} runs, {sum(r['seconds'] for r in runs.values()) / 60:.0f} minutes"
+        )
+
+
+@app.command(name="bench")
+def bench(
+    what: tyro.conf.Positional[Literal["logic"]],
+    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> None:
+    """Measure speed on one thread, beside a textbook loop and the arithmetic bound.
+
+    Args:
+        what: The task.
+        json_: Print JSON for programs.
+    """
+    report = bench_logic()
+    if json_:
+        print(json.dumps(report, indent=1))
+        return
+    print(f"large matrix product: {report['gemm_gflops']:.0f} GFLOP/s")
+    for batch, speed in report["problems_per_s"].items():
+        print(f"generator, {batch} at a time: {speed:,.0f} problems/s")
+    for n_seen, row in report["names"].items():
+        print(
+            f"{n_seen:>5} names: {row['ours_ms']:.1f} ms a step, textbook {row['textbook_ms']:.1f} ms, "
+            f"{row['times_faster']:.1f} times faster at loss {row['loss']:.4f} and {row['textbook_loss']:.4f}; "
+            f"arithmetic bound {row['bound_ms']:.1f} ms ({row['share_of_bound']:.0%} of our time)"
         )
 
 
