@@ -159,7 +159,9 @@ print(table(Path("results") / "chapters.json"))
 
 # %%
 if find_spec("lib") is None:
-    print("lib is not visible from here: run `make lab` at the top of the clone.")
+    print(
+        "lib is not visible from here: run `make lab` at the top of the clone."
+    )
 else:
     print("lib is visible from here.")
 

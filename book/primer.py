@@ -57,7 +57,9 @@ def fresh(seed):
 
 # %%
 h = torch.randn(32, 6, generator=fresh(0))  # 32 examples of the last vector
-W_U = torch.randn(5, 6, generator=fresh(1)).requires_grad_()  # one row a token
+W_U = torch.randn(
+    5, 6, generator=fresh(1)
+).requires_grad_()  # one row a token
 labels = torch.arange(32) % 4  # tokens 0 to 3; token 4 never
 
 p = (h @ W_U.T).softmax(dim=1)
@@ -65,7 +67,9 @@ cross_entropy(h @ W_U.T, labels).backward()
 by_hand = (p - one_hot(labels, 5)).T @ h / 32
 
 assert torch.allclose(W_U.grad, by_hand, rtol=0, atol=1e-12)
-assert torch.allclose(W_U.grad[4], (p[:, 4:] * h).mean(dim=0), rtol=0, atol=1e-12)
+assert torch.allclose(
+    W_U.grad[4], (p[:, 4:] * h).mean(dim=0), rtol=0, atol=1e-12
+)
 assert W_U.grad[4].norm() > 1e-3
 print("autograd agrees with E[(p_k - y_k) h]: yes")
 print("the row of the token that never occurs has gradient zero: no")
@@ -101,7 +105,9 @@ resid_post = resid_mid + from_mlp
 rows = W_U.detach()
 parts = [rows @ embed, rows @ from_attention, rows @ from_mlp]
 assert torch.allclose(rows @ resid_post, sum(parts), rtol=0, atol=1e-12)
-print("logits of the stream = sum of the logits of what was written to it: yes")
+print(
+    "logits of the stream = sum of the logits of what was written to it: yes"
+)
 
 # %% [markdown]
 # A new token can be copied if some path carries its embedding to the end unharmed, and if the
@@ -178,7 +184,9 @@ for scale in (1e-2, 1.0, 1e6):
     plain = layer_norm(scale * x, (16,)).norm(dim=1)
     with_gain = layer_norm(scale * x, (16,), weight=gain).norm(dim=1)
     assert plain.max() <= 4 + 1e-9 and with_gain.max() <= 8 + 1e-9
-    print(f"input x {scale:7g}: gain 1 within 4: yes, gain up to 2 within 8: yes")
+    print(
+        f"input x {scale:7g}: gain 1 within 4: yes, gain up to 2 within 8: yes"
+    )
 assert torch.allclose(
     layer_norm(1e6 * x, (16,)).norm(dim=1), torch.full((1000,), 4.0)
 )
@@ -222,7 +230,10 @@ for name, optimiser in optimisers.items():
     print(f"{name:9s} {left[name]:.3f}")
 
 decayed = (1 - lr * weight_decay) ** steps
-assert abs(left["SGD, L2"] - decayed) < 1e-9 and abs(left["AdamW"] - decayed) < 1e-9
+assert (
+    abs(left["SGD, L2"] - decayed) < 1e-9
+    and abs(left["AdamW"] - decayed) < 1e-9
+)
 assert abs(left["Adam, L2"] - (1 - lr * steps)) < 0.01
 
 # %% [markdown]
@@ -250,7 +261,10 @@ direction = torch.randn(64, generator=fresh(5))
 start = torch.randn(2, 64, generator=fresh(6)) * 0.1
 size = torch.tensor([[1e-4], [1e-6]])
 cosine, moved = {}, {}
-for name, optimiser in {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}.items():
+for name, optimiser in {
+    "SGD": torch.optim.SGD,
+    "Adam": torch.optim.Adam,
+}.items():
     W = start.clone().requires_grad_()
     step = optimiser([W], lr=3e-3)
     for _ in range(200):
@@ -291,7 +305,11 @@ for name in ("start", "SGD", "Adam"):
 # %%
 for tied in (False, True):
     W_E = torch.randn(5, 6, generator=fresh(7)).requires_grad_()
-    W_U = W_E if tied else torch.randn(5, 6, generator=fresh(8)).requires_grad_()
+    W_U = (
+        W_E
+        if tied
+        else torch.randn(5, 6, generator=fresh(8)).requires_grad_()
+    )
     cross_entropy(W_E[labels] @ W_U.T, (labels + 1) % 4).backward()
     matrices = len({matrix.data_ptr() for matrix in (W_E, W_U)})
     pushed = bool((W_E.grad[4] != 0).any())

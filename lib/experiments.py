@@ -190,6 +190,13 @@ def _live() -> list[Cell]:
     ]
 
 
+def _long() -> list[Cell]:
+    runs = [
+        logic_run(arm="adamw_full", seed=s, steps=10_000, eval_every=500) for s in range(10, 15)
+    ]
+    return [Cell("adamw_full", run) for run in runs]
+
+
 def _rows() -> list[Cell]:
     return [Cell(arm, logic_run(arm=arm, seed=10)) for arm in ("standard", "adamw_full")]
 
@@ -249,6 +256,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "logic": (_logic, run_cell),
     "lemma": (_lemma, run_lemma),
     "logic_live": (_live, run_live),
+    "logic_long": (_long, run_cell),
     "logic_rows": (_rows, run_rows),
 }
 

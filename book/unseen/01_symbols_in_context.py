@@ -69,7 +69,11 @@ for tokens in batch.tokens:
 
 # %%
 print(
-    "prompt:", task.prompt_length, "tokens; answer:", task.answer_length, "tokens"
+    "prompt:",
+    task.prompt_length,
+    "tokens; answer:",
+    task.answer_length,
+    "tokens",
 )
 print("token ids of the first problem:", batch.tokens[0].tolist())
 
@@ -102,7 +106,9 @@ parts = {
     "unseen": task.unseen,
 }
 for name, ids in parts.items():
-    print(f"{name:8} ids {ids.start:5} to {ids.stop - 1:5}   {len(ids):5} tokens")
+    print(
+        f"{name:8} ids {ids.start:5} to {ids.stop - 1:5}   {len(ids):5} tokens"
+    )
 
 # %% [markdown]
 # An unseen name is *not* a foreign object. It has an id. It has a row in the embedding and a row in the
@@ -131,7 +137,7 @@ say(
     f"{per_name.max()} times, each unseen name {counts[list(task.unseen)].sum()} times."
 )
 
-# %%
+# %% tags=["hide-input"]
 fig, ax = figure("text")
 for group in ("seen", "unseen"):
     ids = torch.tensor(list(parts[group]))
@@ -162,7 +168,9 @@ show(
 # %%
 for split in logic.SPLITS:
     for verdict in (True, False):
-        one = logic.sample(task, 1, stream(3, "chapter"), split, verdict).tokens[0]
+        one = logic.sample(
+            task, 1, stream(3, "chapter"), split, verdict
+        ).tokens[0]
         print(f"{split:12} {verdict!s:5}  {logic.decode(task, one)}")
 
 # %% [markdown]
@@ -195,7 +203,9 @@ any_name = rules[
 both_sides = (
     (right[:, :, None] == left[:, None, :]).any(dim=2).float()
 )  # names that go on
-goes_on = right.gather(1, torch.multinomial(both_sides, 1, generator=draw))[:, 0]
+goes_on = right.gather(1, torch.multinomial(both_sides, 1, generator=draw))[
+    :, 0
+]
 
 guesses = {
     "verdict: always T": (answer[:, -1] == logic.TRUE),

@@ -120,7 +120,7 @@ assert seen_now > bound, (
 # Take one problem and watch where the second layer looks while it writes the answer. A row is a position that
 # writes; a column is a position that it reads. The token to be written stands after the arrow.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 model = run.model
 one = logic.sample(config.task, 1, stream(6, "chapter"), "seen", True).tokens
 words = logic.decode(config.task, one[0]).split()
@@ -139,7 +139,9 @@ for head, ax in enumerate(axes):
     )
     ax.set_title(f"head {head}", fontsize=8, loc="left")
     ax.grid(False)
-axes[-1].set_xticks(range(len(words) - 1), words[:-1], rotation=90, fontsize=7)
+axes[-1].set_xticks(
+    range(len(words) - 1), words[:-1], rotation=90, fontsize=7
+)
 reads = pattern[:, list(writers)].sum(0).argmax(1)
 show(
     fig,
@@ -166,7 +168,9 @@ for i, row in enumerate(many):
     for writer in list(writers)[
         1:-1
     ]:  # from the fact on, each writes the next name of the chain
-        source = int((row[: 6 * config.task.depth] == row[writer + 1]).nonzero()[0])
+        source = int(
+            (row[: 6 * config.task.depth] == row[writer + 1]).nonzero()[0]
+        )
         where = int(patterns[i, writer, : 6 * config.task.depth].argmax())
         hits.append(row[where] == row[source])
 print(
@@ -216,7 +220,7 @@ for prompt, wrote in zip(
 # One run is an anecdote. Here are ten stored runs with other seeds, trained two and a half times as long.
 # Every thin line is one seed.
 
-# %%
+# %% tags=["hide-input"]
 stored = ledger.arm("standard")
 stored["whole_seen"] = ledger.halves(stored, "whole_seen")
 stored["whole_all_unseen"] = ledger.halves(stored, "whole_all_unseen")
@@ -235,7 +239,8 @@ show(
     fig,
     "Share of whole answers right over training, ten seeds. At the last step the medians are "
     + ", ".join(
-        f"{end[column].median():.2f} ({title})" for column, title in panels.items()
+        f"{end[column].median():.2f} ({title})"
+        for column, title in panels.items()
     )
     + ".",
     "The task is learned on seen names. Unseen names are another matter.",
@@ -274,13 +279,21 @@ for split in ("query_unseen", "all_unseen"):
             f"   {words_for:32} {share.median():.2f} [{share.min():.2f}, {share.max():.2f}]"
         )
 
-# %%
+# %% tags=["hide-input"]
 fig, axes = figure("wide", cols=2, aspect=0.7, sharey=True)
 for ax, split in zip(axes, ("query_unseen", "all_unseen"), strict=True):
     written = (
-        1 - stored[f"writes_right_{split}"] - stored[f"writes_other_unseen_{split}"]
+        1
+        - stored[f"writes_right_{split}"]
+        - stored[f"writes_other_unseen_{split}"]
     )
-    curves(ax, stored.assign(not_unseen=written), "step", "not_unseen", "standard")
+    curves(
+        ax,
+        stored.assign(not_unseen=written),
+        "step",
+        "not_unseen",
+        "standard",
+    )
     ax.set(title=split, xlabel="step", ylim=(-0.03, 1.03))
 axes[0].set_ylabel("no unseen name written")
 last_shares = [
@@ -330,7 +343,9 @@ for split in ("seen", "query_unseen", "all_unseen"):
     told = ", ".join(
         f"{r.median():.2f} [{r.min():.2f}, {r.max():.2f}]" for r in right
     )
-    print(f"verdict right, chain given, {split:12} True half, False half: {told}")
+    print(
+        f"verdict right, chain given, {split:12} True half, False half: {told}"
+    )
 
 # %% [markdown]
 # ## Summary

@@ -95,7 +95,7 @@ say(
 # Ten seeds of the standard model of chapter 2: tied, AdamW, decay 0.1, and an embedding that takes 0.3 of the step
 # size of the other weights.
 
-# %%
+# %% tags=["hide-input"]
 standard = ledger.arm("standard")
 measures = {
     "cosine": "mean cosine",
@@ -119,7 +119,9 @@ def rows_over_time(frame, matrix, alt):
     for ax in axes[-1]:
         ax.set_xlabel("step")
     axes[0, 0].legend()
-    return show(fig, f"{alt} Medians at the last step: {'; '.join(told)}.", alt)
+    return show(
+        fig, f"{alt} Medians at the last step: {'; '.join(told)}.", alt
+    )
 
 
 rows_over_time(
@@ -173,11 +175,13 @@ say(
 # whole run. Each dot is a name. Use the buttons, or click the figure and use the arrow keys.
 
 
-# %%
+# %% tags=["hide-input"]
 def steps_of(kind):
     """The stored rows of one run, [steps, names, d_model], and what to call the run."""
     runs = results.manifest()["runs"]["logic_rows"]
-    key = next(key for key, run in runs.items() if run["config"]["arm"] == kind)
+    key = next(
+        key for key, run in runs.items() if run["config"]["arm"] == kind
+    )
     return {
         name: value.float()
         for name, value in results.tensors("logic_rows", key).items()
@@ -208,7 +212,8 @@ for i in range(0, 25, 2):
                 label=group,
             )
         reach = 1.1 * max(
-            float(((move[g] - mean) @ main).abs().max()) for g in ("seen", "unseen")
+            float(((move[g] - mean) @ main).abs().max())
+            for g in ("seen", "unseen")
         )
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), title=titles[kind])
         said.append(
@@ -232,7 +237,7 @@ player(
 # Tying makes one matrix of two. Untie them, and each tells its own story. The *input* row of a name that never
 # occurs gets no gradient at all. Its *output* row always gets some.
 
-# %%
+# %% tags=["hide-input"]
 untied = ledger.arm("untied")
 fig, axes = figure("wide", cols=2, aspect=0.75, sharey=True)
 for ax, matrix in zip(axes, ("W_E", "W_U"), strict=True):
@@ -268,7 +273,9 @@ one = next(
 )
 rate = one["lr"] * one["embed_lr_scale"] * one["weight_decay"]
 forecast = (1 - rate) ** ledger.LAST
-seen_shrink = u["W_E_unseen_norm"] / ledger.final("untied", 0)["W_E_unseen_norm"]
+seen_shrink = (
+    u["W_E_unseen_norm"] / ledger.final("untied", 0)["W_E_unseen_norm"]
+)
 assert (seen_shrink - forecast).abs().max() < 1e-3
 say(
     f"Forecast for the length after {ledger.LAST} steps: {forecast:.4f} of the start. Measured over {len(u)} seeds: "
@@ -289,7 +296,10 @@ print(
 )
 for kind in ("standard", "untied"):
     f = ledger.final(kind)
-    v, s = ledger.halves(f, "verdict_all_unseen"), ledger.halves(f, "verdict_seen")
+    v, s = (
+        ledger.halves(f, "verdict_all_unseen"),
+        ledger.halves(f, "verdict_seen"),
+    )
     print(
         f"{kind:9} {v.median():.2f} [{v.min():.2f}, {v.max():.2f}]   for comparison, on seen names "
         f"{s.median():.2f} [{s.min():.2f}, {s.max():.2f}]"
@@ -301,7 +311,7 @@ for kind in ("standard", "untied"):
 # Decay on and off, decoupled or in the gradient, with Adam's division or without. Same data, same model, same number
 # of steps. SGD here has momentum 0.9 and its own step size.
 
-# %%
+# %% tags=["hide-input"]
 kinds = ("standard", "adamw_no_decay", "adam_l2", "sgd")
 labels = {"standard": "AdamW, decay 0.1"}
 fig, axes = figure("wide", cols=2, aspect=0.8)
@@ -311,7 +321,12 @@ for kind in kinds:
         whole=ledger.halves(frame, "whole_seen")
     )
     curves(
-        axes[0], frame, "step", "W_U_unseen_cosine", kind, label=labels.get(kind)
+        axes[0],
+        frame,
+        "step",
+        "W_U_unseen_cosine",
+        kind,
+        label=labels.get(kind),
     )
     curves(
         axes[1],
@@ -324,7 +339,9 @@ for kind in kinds:
 axes[0].set(xlabel="step", title="mean cosine, unseen rows")
 axes[1].set(xlabel="step", title="individual part, unseen rows")
 axes[0].legend()
-ends = {kind: ledger.final(kind)["W_U_unseen_cosine"].median() for kind in kinds}
+ends = {
+    kind: ledger.final(kind)["W_U_unseen_cosine"].median() for kind in kinds
+}
 show(
     fig,
     "Cosine and individual part of unseen rows over training for four optimisers. Cosine at the end: "

@@ -26,7 +26,11 @@ except ImportError:
 
 import torch
 
-from lib.experiments import LEMMA_OPTIMISERS, FixedFeatures, train_on_fixed_features
+from lib.experiments import (
+    LEMMA_OPTIMISERS,
+    FixedFeatures,
+    train_on_fixed_features,
+)
 from lib.generators import stream
 from lib.plotting import PALETTE, figure, say, show, style
 
@@ -163,12 +167,15 @@ print(f"the distance is multiplied by {growth:.1f}")
 # Now many steps, on fixed features of length $\sqrt{32}$, with ten of forty labels never occurring. The dashed line is
 # the bound.
 
-# %%
+# %% tags=["hide-input"]
 live = train_on_fixed_features(FixedFeatures("sgd", seed=0))
 steps = [row["step"] for row in live]
 fig, ax = figure("text")
 ax.semilogy(
-    steps, [row["distance"] for row in live], color=PALETTE[0], label="measured"
+    steps,
+    [row["distance"] for row in live],
+    color=PALETTE[0],
+    label="measured",
 )
 ax.semilogy(
     steps, [row["bound"] for row in live], "--", color="black", label="bound"
@@ -191,7 +198,9 @@ show(
 
 # %%
 lr, decay, _ = LEMMA_OPTIMISERS["sgd"]
-W = 0.25 * torch.randn(12, 8, generator=stream(1, "chapter"), dtype=torch.double)
+W = 0.25 * torch.randn(
+    12, 8, generator=stream(1, "chapter"), dtype=torch.double
+)
 h = (
     torch.nn.functional.normalize(
         torch.randn(64, 8, generator=stream(2, "chapter"), dtype=torch.double)
@@ -213,7 +222,7 @@ say("After 500 steps the recursion and the trained rows agree to ten digits.")
 # The lemma speaks of plain gradient descent. Models are trained with others. Here is the same problem under six, ten
 # stored seeds each. For those with decay, $\eta\lambda$ is the same, so the dashed line is too.
 
-# %%
+# %% tags=["hide-input"]
 names = {
     "sgd": "SGD",
     "sgd_momentum": "SGD, momentum 0.9",
@@ -228,15 +237,26 @@ for (name, text), colour, dash in zip(names.items(), PALETTE, dashes):
     runs = ledger.lemma(name)
     for ax, measure in zip(axes, ("distance", "cosine")):
         middle = runs.groupby("step")[measure].median()
-        ax.plot(middle.index, middle, color=colour, linestyle=dash, label=text)
+        ax.plot(
+            middle.index, middle, color=colour, linestyle=dash, label=text
+        )
 bound = ledger.lemma("sgd").groupby("step")["bound"].median()
 axes[0].plot(
-    bound.index, bound, color="black", linewidth=1, linestyle="--", label="bound"
+    bound.index,
+    bound,
+    color="black",
+    linewidth=1,
+    linestyle="--",
+    label="bound",
 )
-axes[0].set(yscale="log", ylim=(1e-4, 1.3), xlabel="step", title="distance left")
+axes[0].set(
+    yscale="log", ylim=(1e-4, 1.3), xlabel="step", title="distance left"
+)
 axes[1].set(xlabel="step", title="mean cosine")
 axes[0].legend(fontsize=7)
-last = {name: ledger.lemma(name).query("step == step.max()") for name in names}
+last = {
+    name: ledger.lemma(name).query("step == step.max()") for name in names
+}
 show(
     fig,
     "Distance left and mean cosine of rows that never occur under six optimisers. At the end: "
@@ -256,7 +276,12 @@ print(
     f"{'':20} {'distance left':>22} {'worst step':>12} {'cosine':>7} {'mean row':>9} {'loss':>6}"
 )
 for name, rows in last.items():
-    worst = ledger.lemma(name).query("step > 0").groupby("seed")["worst_step"].max()
+    worst = (
+        ledger.lemma(name)
+        .query("step > 0")
+        .groupby("seed")["worst_step"]
+        .max()
+    )
     left = rows["distance"]
     print(
         f"{names[name]:20} {left.median():9.2g} [{left.min():.2g}, {left.max():.2g}]"
@@ -298,9 +323,9 @@ say(
 
 # %%
 forecast = theory.remaining(lr=0.05, decay=0.01, steps=1000)
-measured = train_on_fixed_features(FixedFeatures("sgd", seed=1, steps=1000))[-1][
-    "distance"
-]
+measured = train_on_fixed_features(FixedFeatures("sgd", seed=1, steps=1000))[
+    -1
+]["distance"]
 assert measured <= forecast
 say(
     f"At most {forecast:.2f} of the distance can be left after 1000 steps. Measured: {measured:.2f}."
