@@ -115,7 +115,7 @@ print(table(Path("results") / "chapters.json"))
 #
 # ### Make one stored result anew
 #
-# Delete its file under `book/results/` and run `make results`. What is there is loaded. What is missing
+# Delete its table under `book/results/` (the `.csv`) and run `make results`. What is there is loaded. What is missing
 # is computed. A file that is damaged is refused by name; it is neither used nor overwritten in silence.
 #
 # To run one experiment by hand:

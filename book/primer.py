@@ -79,7 +79,7 @@ print("the row of the token that never occurs has gradient zero: no")
 # for ever, and pushed by nothing but its own probability.
 #
 # Now take two such tokens. Nothing in the data tells them apart. What their difference does is the
-# subject of paper A's Lemma 4.1, and of [a later chapter](unseen/03_watching_the_collapse.ipynb).
+# subject of paper A's Lemma 4.1, and of [chapter 4](unseen/04_the_collapse_lemma.ipynb).
 
 # %% [markdown]
 # ## 2. The residual stream

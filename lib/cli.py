@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from lib import claims as ledger_of
+from lib import claims as judging
 from lib import results as store
 from lib.bench import bench_logic
-from lib.experiments import SWEEPS, logic_run, nearest, sweep
+from lib.configuration import nearest
+from lib.experiments import SWEEPS, logic_run, sweep
 from lib.ledger import LEDGER
 from lib.training import train
 
@@ -90,16 +91,16 @@ def claims(json_: Annotated[bool, tyro.conf.arg(name="json")] = False, write: bo
         write: Store the verdicts and renew the README's table.
     """
     if write:
-        ledger_of.write(LEDGER)
+        judging.write(LEDGER)
     if json_:
-        print(json.dumps(ledger_of.all_verdicts(LEDGER), indent=1))
+        print(json.dumps(judging.all_verdicts(LEDGER), indent=1))
     else:
         for claim in LEDGER:
-            said, outcomes = ledger_of.verdict(claim)
+            said, outcomes = judging.verdict(claim)
             print(f"{claim.id:4} {said:28} {claim.statement}")
             for o in outcomes:
                 print(f"     {o.id}: {o.k} of {o.n} seeds, median {o.median:.2f}: {o.measure}")
-    if old := ledger_of.stale(LEDGER):
+    if old := judging.stale(LEDGER):
         print(f"stored verdicts no longer follow: {', '.join(old)}", file=sys.stderr)
         sys.exit(1)
 

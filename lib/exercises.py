@@ -7,6 +7,7 @@ never raises for a wrong answer, so that a chapter runs from top to bottom with 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,17 @@ from torch import Tensor
 from lib import geometry, theory
 from lib.evaluation import KINDS, kinds_written
 from lib.generators import logic, stream
+
+
+def _attempt(answer: Callable[..., Any], kind: type, *args: Any) -> tuple[Any, str]:
+    """What the reader's function returns, as a `kind`, and what is wrong with it (empty if nothing)."""
+    try:
+        said = answer(*args)
+        if said is None:
+            return None, f"Not yet: the function returns nothing. Let it return a {kind.__name__}."
+        return kind(said), ""
+    except Exception as error:  # whatever a reader's code raises is the answer
+        return None, f"Not yet: {type(error).__name__}: {error}."
 
 
 def check_solve(solve: Callable[[str], str | None]) -> str:
@@ -61,9 +73,9 @@ def check_kind(kind: Callable[[int, list[int], int, logic.LogicConfig], str | No
             answer = torch.stack([tokens[-3], torch.tensor(written), tokens[-1]])
             shares = kinds_written(answer[None], tokens[None], task)
             due = next(name for name in KINDS if shares[name] == 1)
-            said = kind(written, tokens.tolist(), right, task)
-            if said is None:
-                return f"Not yet: the function returns nothing. Let it return one of {', '.join(KINDS)}."
+            said, problem = _attempt(kind, str, written, tokens.tolist(), right, task)
+            if problem:
+                return f"{problem} It should be one of {', '.join(KINDS)}."
             if said != due:
                 hint = {
                     "right": "the due name itself was written. Ask for that first.",
@@ -79,10 +91,10 @@ def check_kind(kind: Callable[[int, list[int], int, logic.LogicConfig], str | No
 def check_mean_cosine(mean_cosine: Callable[[Tensor], float | None]) -> str:
     """Chapter 3: the mean cosine over all pairs of different rows."""
     x = torch.randn(30, 8, generator=stream(0, "exercise")) + 0.4
-    value = mean_cosine(x)
-    if value is None:
-        return "Not yet: the function returns nothing. Let it return one number."
-    right, value = geometry.mean_cosine(x), float(value)
+    value, problem = _attempt(mean_cosine, float, x)
+    if problem:
+        return problem
+    right = geometry.mean_cosine(x)
     unit = x / x.norm(dim=1, keepdim=True)
     pairs, cosines = 30 * 29, unit @ unit.T
     likely = (
@@ -102,11 +114,11 @@ def check_mean_cosine(mean_cosine: Callable[[Tensor], float | None]) -> str:
 def check_steps_until(steps_until: Callable[[float, float, float], int | None]) -> str:
     """Chapter 4: the smallest t with (1 - lr x decay)^t <= share."""
     for share, lr, decay in ((0.5, 0.1, 0.1), (0.01, 3e-3, 0.1), (0.9, 0.5, 0.4)):
-        said = steps_until(share, lr, decay)
-        if said is None:
-            return "Not yet: the function returns nothing. Let it return a whole number of steps."
+        said, problem = _attempt(steps_until, float, share, lr, decay)
+        if problem:
+            return problem
         left = [theory.remaining(lr, decay, int(said) - back) for back in (0, 1)]
-        case = f"share {share}, lr {lr}, decay {decay}: yours is {said}"
+        case = f"share {share}, lr {lr}, decay {decay}: yours is {said:g}"
         if said != int(said):
             return f"Not yet: {case}. Steps are whole. Round up."
         if left[0] > share:

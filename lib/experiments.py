@@ -7,17 +7,17 @@ for trying things out, reported runs use seeds from 10 on.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from lib import geometry, results, theory
-from lib.generators import stream
+from lib import results
+from lib.configuration import config_hash, nearest
+from lib.fixed_features import ARMS as LEMMA_ARMS
+from lib.fixed_features import FixedFeatures, train_on_fixed_features
 from lib.generators.logic import LogicConfig
 from lib.models.transformer import Transformer, TransformerConfig
 from lib.policies import Freeze, Reset
@@ -73,104 +73,6 @@ class LiveCell(Cell):
     threads: int = 1
 
 
-@dataclass(frozen=True)
-class FixedFeatures:
-    """A softmax classifier on features that do not change: all that the lemma speaks of.
-
-    The first `never` labels never occur. Features are normalised to length sqrt(d), as LayerNorm
-    without gain leaves them; labels come from a random teacher. SGD's step size and decay obey
-    `step_condition` for any p. For all optimisers lr x decay is the same.
-    """
-
-    optimiser: str = "sgd"
-    seed: int = 0
-    steps: int = 2000
-    d: int = 32
-    vocab: int = 40
-    never: int = 10
-    features: int = 256
-
-
-# lr, decay and torch's optimiser; Adam's step is about lr a coordinate, so its lr is smaller
-LEMMA_OPTIMISERS = {
-    "sgd": (0.05, 0.01, lambda w, lr, decay: torch.optim.SGD(w, lr=lr, weight_decay=decay)),
-    "sgd_momentum": (
-        0.05,
-        0.01,
-        lambda w, lr, decay: torch.optim.SGD(w, lr=lr, weight_decay=decay, momentum=0.9),
-    ),
-    "adamw": (1e-3, 0.5, lambda w, lr, decay: torch.optim.AdamW(w, lr=lr, weight_decay=decay)),
-    "adamw_no_decay": (1e-3, 0.0, lambda w, lr, decay: torch.optim.AdamW(w, lr=lr, weight_decay=0)),
-    "adam_l2": (1e-3, 0.5, lambda w, lr, decay: torch.optim.Adam(w, lr=lr, weight_decay=decay)),
-    "adamw_epsilon": (
-        1e-3,
-        0.5,
-        lambda w, lr, decay: torch.optim.AdamW(w, lr=lr, weight_decay=decay, eps=1e-3),
-    ),
-}
-
-
-def train_on_fixed_features(problem: FixedFeatures) -> list[dict[str, Any]]:
-    """Train in float64 and measure the never-occurring rows at every 20th step.
-
-    `distance` is the distance between rows over that at the start, `worst_step` the largest ratio
-    of successive distances of any pair since the last row, `cosine` the mean over pairs, `mean_row`
-    the length of the mean row, `p` the largest probability of a label that never occurs.
-    """
-    generator = stream(problem.seed, "fixed features")
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.double)
-
-    h = draw(problem.features, problem.d)
-    h = h * (problem.d**0.5 / h.norm(dim=1, keepdim=True))
-    teacher = draw(problem.vocab - problem.never, problem.d)
-    label = (h @ teacher.T).argmax(dim=1) + problem.never
-    W = (0.25 * draw(problem.vocab, problem.d)).requires_grad_()
-    lr, decay, make = LEMMA_OPTIMISERS[problem.optimiser]
-    optimiser = make([W], lr, decay)
-
-    def pairs() -> Tensor:
-        return torch.pdist(W.detach()[: problem.never])
-
-    first = before = pairs()
-    worst, rows = 0.0, []
-    for step in range(problem.steps + 1):
-        logits = h @ W.T
-        if step % 20 == 0:
-            never = W.detach()[: problem.never]
-            rows.append(
-                {
-                    "step": step,
-                    "distance": float(
-                        pairs().square().mean().sqrt() / first.square().mean().sqrt()
-                    ),
-                    "worst_step": worst,
-                    "bound": theory.remaining(lr, decay, step),
-                    "cosine": geometry.mean_cosine(never),
-                    "mean_row": float(never.mean(dim=0).norm()),
-                    "p": float(logits.detach().softmax(dim=1)[:, : problem.never].max()),
-                    "loss": float(F.cross_entropy(logits.detach(), label)),
-                }
-            )
-            worst = 0.0
-        optimiser.zero_grad()
-        F.cross_entropy(logits, label).backward()
-        optimiser.step()
-        after = pairs()
-        worst, before = max(worst, float((after / before).max())), after
-    return rows
-
-
-def nearest(kind: str, name: str, known: Iterable[str]) -> str:
-    """`name` if it is known; else a ValueError that names the nearest known ones."""
-    names = list(known)
-    if name in names:
-        return name
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-    raise ValueError(f"unknown {kind} {name!r}; nearest: {', '.join(close or names)}")
-
-
 def logic_run(preset: str = "laptop", arm: str = "standard", **changes: Any) -> RunConfig:
     """The configuration of an arm under a preset; `changes` replace fields of the run (seed, steps)."""
     base = PRESETS[nearest("preset", preset, PRESETS)]
@@ -181,7 +83,8 @@ def logic_run(preset: str = "laptop", arm: str = "standard", **changes: Any) -> 
 
 
 def _lemma() -> list[FixedFeatures]:
-    return [FixedFeatures(name, seed) for name in LEMMA_OPTIMISERS for seed in range(10, 20)]
+    arms = LEMMA_ARMS.values()
+    return [dataclasses.replace(arm, seed=seed) for arm in arms for seed in range(10, 20)]
 
 
 def _live() -> list[Cell]:
@@ -197,10 +100,6 @@ def _long() -> list[Cell]:
     return [Cell("adamw_full", run) for run in runs]
 
 
-def _rows() -> list[Cell]:
-    return [Cell(arm, logic_run(arm=arm, seed=10)) for arm in ("standard", "adamw_full")]
-
-
 def _logic() -> list[Cell]:
     arms = ["untied", "adamw_full", "adamw_no_decay", "adam_l2", "sgd", "untied_adam_l2"]
     cells = [Cell("standard", logic_run(seed=seed)) for seed in range(10, 20)]
@@ -212,7 +111,7 @@ Store = tuple[list[dict[str, Any]], dict[str, Tensor]]  # rows, and tensors by n
 
 def run_cell(cell: Cell, device: str = "cpu") -> Store:
     """Train one cell; it resumes from its checkpoint after a kill. Rows: one per evaluated step."""
-    checkpoint = results.SCRATCH / f"{results.config_hash(cell)}.safetensors"
+    checkpoint = results.SCRATCH / f"{config_hash(cell)}.safetensors"
     run = train(cell.run, device, checkpoint)
     checkpoint.unlink(missing_ok=True)
     return [{"arm": cell.arm, "seed": cell.run.seed, **row} for row in run.history], {}
@@ -220,8 +119,8 @@ def run_cell(cell: Cell, device: str = "cpu") -> Store:
 
 def run_lemma(cell: FixedFeatures, device: str = "cpu") -> Store:
     """One run on fixed features; always on the CPU, in float64."""
-    about = {"optimiser": cell.optimiser, "seed": cell.seed}
-    return [{**about, **row} for row in train_on_fixed_features(cell)], {}
+    arm = next(n for n, a in LEMMA_ARMS.items() if a == dataclasses.replace(cell, seed=a.seed))
+    return [{"arm": arm, "seed": cell.seed, **row} for row in train_on_fixed_features(cell)], {}
 
 
 def run_live(cell: Cell, device: str = "cpu") -> Store:
@@ -256,8 +155,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "logic": (_logic, run_cell),
     "lemma": (_lemma, run_lemma),
     "logic_live": (_live, run_live),
-    "logic_long": (_long, run_cell),
-    "logic_rows": (_rows, run_rows),
+    "logic_long": (_long, run_rows),
 }
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from lib import results
 from lib.claims import Claim, Effects, SubClaim
+from lib.fixed_features import EVERY
 
 LAST = 2400  # the step at which tables of the logic task are read, the same for every arm
 LEARNED = 0.9  # whole answers right on seen names before a failure on unseen ones means anything
@@ -113,22 +114,22 @@ def _told_apart_gap() -> Effects:
     return {s: float(gap[s]) if min(a[s] for a in able) >= LEARNED else None for s in untied.index}
 
 
-def lemma(optimiser: str) -> pd.DataFrame:
-    """All rows of one optimiser of the sweep `lemma`."""
+def lemma(name: str) -> pd.DataFrame:
+    """All rows of one arm of the sweep `lemma`."""
     frame = results.table("lemma")
-    return frame[frame["optimiser"] == optimiser].reset_index(drop=True)
+    return frame[frame["arm"] == name].reset_index(drop=True)
 
 
-def _every_step(optimiser: str) -> Effects:
+def _every_step(name: str) -> Effects:
     """How far the worst step of any pair stays below 1 - lr x decay (0: it just reaches it)."""
-    frame = lemma(optimiser)
-    per_step = frame.groupby("seed").apply(lambda run: run["bound"].iloc[1] ** (1 / 20))
+    frame = lemma(name)
+    per_step = frame.groupby("seed").apply(lambda run: run["bound"].iloc[1] ** (1 / EVERY))
     worst = frame[frame["step"] > 0].groupby("seed")["worst_step"].max()
     return {int(s): float(per_step[s] - worst[s]) for s in worst.index}
 
 
-def _bound_at_end(optimiser: str) -> Effects:
-    end = lemma(optimiser)
+def _bound_at_end(name: str) -> Effects:
+    end = lemma(name)
     end = end[end["step"] == end["step"].max()].set_index("seed")
     return {int(s): float(end["bound"][s] - end["distance"][s]) for s in end.index}
 

@@ -8,7 +8,6 @@ and a text that says what the picture shows. No file, no network, no random id.
 from __future__ import annotations
 
 import base64
-import difflib
 import html
 import io
 import json
@@ -23,6 +22,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+
+from lib.configuration import nearest
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
@@ -65,6 +66,8 @@ CONDITIONS: dict[str, Look] = {
     "adamw_no_decay": Look("AdamW, no decay", ORANGE, "<", "--"),
     "adam_l2": Look("Adam with L2", PURPLE, "h", "-."),
     "sgd": Look("SGD", BLUE, "d", "-"),
+    "sgd_momentum": Look("SGD, momentum 0.9", BLACK, "X", ":"),
+    "adamw_epsilon": Look("AdamW, epsilon 1e-3", GREEN, "^", ":"),
     "sgd_no_decay": Look("SGD, no decay", SKY, ">", "--"),
     # which rows of the embedding
     "seen": Look("seen", BLUE, "*", "-"),
@@ -120,10 +123,7 @@ def figure(
 
 def look(condition: str) -> Look:
     """The look of a condition; an unknown name is answered with the nearest ones."""
-    if condition not in CONDITIONS:
-        near = difflib.get_close_matches(condition, CONDITIONS, n=3) or list(CONDITIONS)
-        raise ValueError(f"unknown condition {condition!r}; nearest: {', '.join(near)}")
-    return CONDITIONS[condition]
+    return CONDITIONS[nearest("condition", condition, CONDITIONS)]
 
 
 def curves(

@@ -27,6 +27,8 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from lib.configuration import config_hash, describe
+
 STORE = Path(__file__).parent.parent / "book" / "results"
 SCRATCH = STORE.parent.parent / ".runs"  # checkpoints of unfinished runs, not tracked
 PACKAGES = ("torch", "numpy", "seeing-the-unseen")
@@ -37,25 +39,6 @@ Runner = Callable[[Any], tuple[Rows, Mapping[str, Tensor]]]
 
 class DamagedResults(RuntimeError):
     """A stored file is missing, half-written or changed by hand. The message names it."""
-
-
-def describe(value: Any) -> Any:
-    """A configuration as plain JSON types; each dataclass says which it is under `kind`."""
-    if hasattr(value, "__dataclass_fields__"):
-        names = [name for name in value.__dataclass_fields__ if not name.startswith("_")]
-        return {
-            "kind": type(value).__name__,
-            **{name: describe(getattr(value, name)) for name in names},
-        }
-    if isinstance(value, Mapping):
-        return {str(key): describe(item) for key, item in value.items()}
-    return [describe(item) for item in value] if isinstance(value, list | tuple | range) else value
-
-
-def config_hash(config: Any) -> str:
-    """The first 12 hexadecimal digits of the SHA-256 of the configuration as sorted JSON."""
-    text = json.dumps(describe(config), sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def load_or_run(

@@ -23,11 +23,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
+from lib.configuration import describe
 from lib.evaluation import evaluate
 from lib.generators import logic, stream
 from lib.models.transformer import Transformer, TransformerConfig, initialise
 from lib.policies import Learn
-from lib.results import describe
 
 OPTIMISERS = ("adamw", "adam_l2", "sgd")
 

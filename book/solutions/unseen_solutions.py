@@ -22,9 +22,10 @@ except ImportError:
 
 import math
 
+import numpy as np
 import torch
 
-from lib import evaluation, experiments, geometry
+from lib import evaluation, experiments, geometry, ledger
 from lib.generators import logic, stream
 from lib.training import train
 
@@ -101,13 +102,23 @@ def kind_of_token(written, problem, due, task):
 exercises.check_kind(kind_of_token)
 
 # %% [markdown]
-# **2. Another plateau.** The chain score of the True half waits near one half, where the last name is copied from
-# the query and the middle name is a coin toss between the two names that stand on both sides. The False half waits
-# near zero, since there the copied query is wrong. Evaluate every 25 steps and look at the halves apart:
-#
-#     run = train(experiments.logic_run("laptop", steps=1000, seed=1, eval_every=25), "cpu")
-#     [(row["step"], row["chain_seen_true"], row["chain_seen_false"]) for row in run.history]
-#
+# **2. Which half first?** Copying the query is right on True problems only, so the True half comes first.
+
+# %%
+stored = ledger.arm("standard")
+ahead = []
+for seed, one in stored.groupby("seed"):
+    when = [
+        int(one[one[f"chain_seen_{half}"] >= 0.5]["step"].iloc[0])
+        for half in ("true", "false")
+    ]
+    ahead.append(when[1] - when[0])
+    print(
+        f"seed {seed}: True half at step {when[0]}, False half at step {when[1]}"
+    )
+assert min(ahead) >= 0
+
+# %% [markdown]
 # **3. A fairer vote.** Take the argmax over the names of the problem only. This cell trains for a moment on the tiny
 # preset, only to show the code; use your model from chapter 2.
 
@@ -173,8 +184,30 @@ assert abs(closed - geometry.mean_cosine(x)) < 1e-6
 print(f"closed form {closed:.6f}, measured {geometry.mean_cosine(x):.6f}")
 
 # %% [markdown]
-# **3. How long until 0.99?** The line is a good guide only while the forces stay as they are. As the model fits, the
-# probability wasted on unseen names falls, and with it the push on their rows. Expect the line to be too fast.
+# **3. How long until 1 %?** Extrapolate the second half of the short runs, and ask the long ones.
+
+# %%
+short, long = ledger.arm("adamw_full"), ledger.long()
+late = (
+    short[short["step"] >= 1200]
+    .groupby("step")["W_U_unseen_individual"]
+    .median()
+)
+slope, height = np.polyfit(late.index, np.log(late), 1)
+start = short[short["step"] == 0]["W_U_unseen_individual"].median()
+for step in (2500, 5000, 10_000):
+    seen = long[long["step"] == step]["W_U_unseen_individual"].median()
+    line = np.exp(height + slope * step)
+    print(
+        f"step {step:6}: line {line / start:.3f} of the start, measured {seen / start:.3f}"
+    )
+print(
+    f"the line reaches 1 % at step {(np.log(0.01 * start) - height) / slope:.0f}"
+)
+
+# %% [markdown]
+# The line is a good guide only while the forces stay as they are. Decay alone gives a rate of $\eta\lambda$ a step. What
+# comes on top changes as the model fits.
 
 # %% [markdown]
 # ## The collapse lemma
@@ -193,7 +226,7 @@ exercises.check_steps_until(steps_until_at_most)
 # %% [markdown]
 # **2. With a bias.** Now $p_a - p_b = p_b\,(e^{d \cdot h + \beta} - 1)$, with $\beta$ the bias of $a$. Take one feature
 # $h$ with $-\beta < d \cdot h < 0$. Then $p_a > p_b$ although $d\cdot h < 0$, so $c(h) < 0$: the gradient pushes $w_a$
-# away from $h$, where it already lies.
+# further to the side of $-h$, where it already lies.
 
 # %%
 h = torch.tensor([1.0, 0.0], dtype=torch.double)
@@ -209,6 +242,22 @@ print(
 )
 
 # %% [markdown]
-# **3. Who contracts?** Follow one pair and add up the logarithms of both factors. Decay takes the same at each step. What
-# $M$ takes is proportional to the probability wasted on the pair, which falls as the classifier learns. So $M$ works
-# early.
+# **3. Who contracts?** The logarithm of the distance is the sum of two parts: that of the bound, which is the decay's, and
+# the rest, which is the work of $M$.
+
+# %%
+middle = ledger.lemma("sgd").groupby("step")[["distance", "bound"]].median()
+work = np.log(middle["distance"] / middle["bound"])
+for begin in (0, 500, 1000, 1500):
+    parts = (
+        work[begin + 500] - work[begin],
+        np.log(middle["bound"][begin + 500] / middle["bound"][begin]),
+    )
+    print(
+        f"steps {begin:4} to {begin + 500:4}: M {parts[0]:6.3f}, decay {parts[1]:6.3f}"
+    )
+assert work[500] < work[2000] - work[1500] < 0
+
+# %% [markdown]
+# Decay takes the same at each step. What $M$ takes is proportional to the probability wasted on the pair, which falls as
+# the classifier learns. So $M$ works early.

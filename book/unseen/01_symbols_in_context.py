@@ -223,8 +223,8 @@ assert all(0.2 < share < 0.55 for share in table)
 # %% [markdown]
 # Copying the query is right for half of the problems, and so is picking a name that stands on both sides of
 # the rules. Put the two together and a lazy model gets a quarter of the chains right without ever following a
-# rule. Training finds these short cuts early. Many runs rest on them for hundreds of steps before they find
-# the rule. Remember this when you see a plateau in the next chapter.
+# rule. Training may find such short cuts before it finds the rule. They leave a trace: True problems come right
+# before False ones, since only there the copied query is correct. Look at both halves in the next chapter.
 
 # %%
 lazy = (

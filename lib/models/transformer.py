@@ -6,7 +6,6 @@ activation; `activation_names` lists them.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lib.configuration import nearest
 from lib.models.copy_attention import CopyAttention
 
 POSITIONS = ("rotary", "learned")
@@ -152,14 +152,12 @@ class Transformer(nn.Module):
     ) -> dict[str, Float[Tensor, "..."]]:
         """The named activations of one forward pass, all of them by default.
 
-        Raises KeyError for a name that this model has not, with the nearest ones it has.
+        Raises ValueError for a name that this model has not, with the nearest ones it has.
         """
         known = self.activation_names()
         wanted = known if names is None else list(names)
         for name in wanted:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=3, cutoff=0.3)
-                raise KeyError(f"no activation {name!r}; nearest: {', '.join(near or known)}")
+            nearest("activation", name, known)
         kept: dict[str, Tensor] = {}
 
         def keep(name: str, value: Tensor) -> None:

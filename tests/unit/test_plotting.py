@@ -77,7 +77,15 @@ def deuteranopia(color: str) -> np.ndarray:
 def test_conditions_can_be_told_apart_without_red_and_green():
     groups = [
         ["standard", "copy", "freeze", "reset", "freeze+copy", "reset+copy", "untied"],
-        ["adamw", "adamw_no_decay", "adam_l2", "sgd", "sgd_no_decay"],
+        [
+            "adamw",
+            "adamw_no_decay",
+            "adamw_epsilon",
+            "adam_l2",
+            "sgd",
+            "sgd_no_decay",
+            "sgd_momentum",
+        ],
         ["seen", "unseen", "special"],
     ]
     assert sorted(itertools.chain(*groups)) == sorted(plotting.CONDITIONS)

@@ -148,7 +148,7 @@ def test_the_stream_is_a_sum():
     [("block.0.pattern", "blocks.0.pattern"), ("logit", "logits"), ("copy.out", "blocks.")],
 )
 def test_an_unknown_activation_names_near_ones(wrong, near):
-    with pytest.raises(KeyError, match=f"no activation '{wrong}'; nearest: .*{near}"):
+    with pytest.raises(ValueError, match=f"unknown activation '{wrong}'; nearest: .*{near}"):
         fresh().run(some_tokens(), [wrong])
 
 
