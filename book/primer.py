@@ -395,8 +395,8 @@ for tied in (False, True):
 # %% [markdown]
 # ## What this page left out
 #
-# Several heads, biases, the bias correction in Adam's averages, momentum, learning-rate schedules. None
-# of them changes the seven facts. Some real models also squash their logits (a *softcap*) or give the
+# Several heads, biases, the bias correction in Adam's averages, momentum, learning-rate schedules. With
+# momentum the factor of section 5 is another one; else none of them changes the seven facts. Some real models also squash their logits (a *softcap*) or give the
 # unembedding a bias; then section 1 needs a correction, and the chapters that meet such models say so.
 #
 # **Next:** [the protocol](methods.md), or straight to

@@ -32,7 +32,9 @@ def rooms():
             yield name, path
 
 
-@pytest.mark.parametrize(("name", "path"), rooms(), ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    ("name", "path"), list(rooms()), ids=lambda x: x if isinstance(x, str) else ""
+)
 def test_imports_only_go_down(name, path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         found = []
