@@ -226,7 +226,9 @@ def _verify(root: Path, name: str, entry: Mapping[str, str] | None) -> bytes:
             f"{path} is not in MANIFEST.json: restore both, or delete it to run anew"
         )
     if not path.exists():
-        raise DamagedResults(f"{path} is missing: restore it, or make it anew with `make results`")
+        raise DamagedResults(
+            f"{path} is missing: restore it, or delete its experiment's .csv and run `make results`"
+        )
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() not in entry.values():
         raise DamagedResults(

@@ -67,7 +67,7 @@ for name, activation in model.run(tokens).items():
 # %%
 try:
     model.run(tokens, ["blocks.1.patern"])
-except KeyError as error:
+except ValueError as error:
     print(error)
 
 # %% [markdown]

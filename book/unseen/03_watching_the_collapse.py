@@ -241,6 +241,7 @@ for seed, one in long.groupby("seed"):
 
 # %%
 assert all(cosine < 0.9 and score < 0.2 for cosine, score in firsts)
+assert (long_end["W_U_unseen_cosine"] > 0.8).all()
 say(
     f"When seen names are first solved, at most {max(s for _, s in firsts):.0%} of the whole answers over "
     f"unseen names are right, and the cosine is at most {max(c for c, _ in firsts):.2f}. "
@@ -480,7 +481,7 @@ print(
 for kind in ("untied", "untied_adam_l2"):
     f = ledger.final(kind).median(numeric_only=True)
     print(
-        f"{kind:15} {f['W_E_unseen_cosine']:11.2f} {f['W_E_unseen_norm']:9.3f} {f['W_U_unseen_cosine']:11.2f} "
+        f"{kind:15} {f['W_E_unseen_cosine']:11.2f} {f['W_E_unseen_norm']:9.2g} {f['W_U_unseen_cosine']:11.2f} "
         f"{f['W_U_unseen_norm']:9.3f} {f['W_U_unseen_individual']:15.3f}"
     )
 
