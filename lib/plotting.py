@@ -66,8 +66,8 @@ CONDITIONS: dict[str, Look] = {
     "adamw_no_decay": Look("AdamW, no decay", ORANGE, "<", "--"),
     "adam_l2": Look("Adam with L2", PURPLE, "h", "-."),
     "sgd": Look("SGD", BLUE, "d", "-"),
-    "sgd_momentum": Look("SGD, momentum 0.9", BLACK, "X", ":"),
-    "adamw_epsilon": Look("AdamW, epsilon 1e-3", GREEN, "^", ":"),
+    "sgd_momentum": Look("SGD, momentum 0.9", BLACK, "x", ":"),
+    "adamw_epsilon": Look("AdamW, epsilon 1e-3", GREEN, "+", ":"),
     "sgd_no_decay": Look("SGD, no decay", SKY, ">", "--"),
     # which rows of the embedding
     "seen": Look("seen", BLUE, "*", "-"),

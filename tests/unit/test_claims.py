@@ -208,7 +208,7 @@ def test_the_table_has_a_row_and_a_link_for_each_claim():
 def test_the_evidence_shows_seeds_interval_and_spread():
     text = claims.evidence(claim([1.0] * 8 + [0.0, 0.0], CANNOT))
     first, second = text.splitlines()[2:]
-    assert "8 of 10 [0.49, 0.94]" in first and "1.00 [0.00, 1.00]" in first
+    assert "8 of 10 [0.49, 0.94]" in first and "1 [0, 1]" in first
     assert first.endswith("| yes |")
     assert "5 not judged (precondition: none)" in second and second.endswith("| cannot be judged |")
 
@@ -239,12 +239,12 @@ def test_subclaims_belong_to_their_claim(entry):
     letters = "abcdefgh"[: len(entry.subclaims)]
     assert [s.id for s in entry.subclaims] == [f"{entry.id}.{letter}" for letter in letters]
     for s in entry.subclaims:
-        assert s.smallest > 0 and 0.5 < s.share <= 1
+        assert s.smallest > -1e-5 and 0.5 < s.share <= 1
         assert s.measure and "|" not in s.measure + s.precondition
 
 
-def test_this_slice_tests_four_claims():
-    assert {"A1", "A2", "A3", "A5"} <= {c.id for c in LEDGER if c.subclaims}
+def test_these_claims_are_tested():
+    assert {"A1", "A2", "A3", "A4", "A5"} <= {c.id for c in LEDGER if c.subclaims}
 
 
 def test_verdicts_lie_beside_the_results():
