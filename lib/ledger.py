@@ -36,10 +36,9 @@ def long() -> pd.DataFrame:
     return results.table("logic_long")
 
 
-def live() -> pd.DataFrame:
-    """What bounds a live run: ten seeds at one step, on one thread (from `logic`) and on two."""
+def live(step: int) -> pd.DataFrame:
+    """What bounds a live run: ten seeds at `step`, on one thread (from `logic`) and on two."""
     two = results.table("logic_live")
-    step = two["step"].max()
     one = arm("standard").assign(threads=1)
     end = pd.concat([frame[frame["step"] == step] for frame in (one, two)], ignore_index=True)
     return end.assign(whole_seen=halves(end, "whole_seen"))

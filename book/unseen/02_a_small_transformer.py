@@ -40,7 +40,7 @@ style()
 # one matrix serves for reading and for writing.
 
 # %%
-config = experiments.logic_run("laptop", steps=1000, seed=0)
+config = experiments.logic_run("laptop", steps=800, seed=0)
 print(config.model)
 model = initialise(Transformer(config.model), stream(config.seed, "weights"))
 sizes = {name: p.numel() for name, p in model.named_parameters()}
@@ -74,7 +74,7 @@ except ValueError as error:
 # ## Train it
 #
 # A batch is 128 fresh problems over seen names. The loss counts the answer only: the prompt is random, and there
-# is nothing to learn from guessing it. One thousand steps take about a minute.
+# is nothing to learn from guessing it. Eight hundred steps take less than a minute.
 #
 # :::{admonition} Predict before you run
 # :class: predict
@@ -94,13 +94,13 @@ for row in run.history:
     print(f"{row['step']:4} {row['loss']:6.2f}" + "".join(shares))
 
 # %% [markdown]
-# The processor has a say in the last digits, and after a thousand steps in the second digit too. So the numbers
+# The processor has a say in the last digits, and after hundreds of steps in the second digit too. So the numbers
 # above are yours, and the text makes no use of them. What must hold on every machine is a bound. It comes from
 # stored runs of the same model at the same step: ten other seeds, on one thread and on two. We leave a fifth below
 # the worst of them as a margin.
 
 # %%
-live = ledger.live()
+live = ledger.live(config.steps)
 bound = 0.8 * live["whole_seen"].min()
 say(
     f"Over {len(live)} stored runs ({live['seed'].nunique()} seeds, on 1 and 2 threads) the share of whole "
@@ -176,7 +176,7 @@ print(f"strongest look within the rules at the due right side: {share:.2f}")
 print(f"by chance: {1 / (6 * config.task.depth):.2f}")
 
 # %%
-assert share > 0.3, "the second layer should look at the token to be copied"
+assert share > 0.2, "the second layer should look at the token to be copied"
 
 # %% [markdown]
 # ## The stranger
