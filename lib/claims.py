@@ -164,8 +164,11 @@ def markdown(ledger: Sequence[Claim], base: str = "../") -> str:
     for claim in ledger:
         where = f"[{claim.chapter}]({base}{claim.chapter}.ipynb)" if claim.chapter else "to come"
         said, outcomes = verdict(claim)
-        if said == VERDICTS[1]:  # the condition: what did not pass
-            said += f" (not {', '.join(o.id for o in outcomes if not o.passes)})"
+        if said == VERDICTS[1]:  # the condition: what did not pass, or the little that did
+            held = [o.id for o in outcomes if o.passes]
+            rest = [o.id for o in outcomes if not o.passes]
+            few = held if len(held) < len(rest) else rest
+            said += f" ({'only' if few is held else 'not'} {', '.join(few)})"
         lines.append(f"| {claim.id} | {claim.statement} | {where} | {said} |")
     return "\n".join(lines)
 
