@@ -6,7 +6,7 @@ PYTHON ?= python3
 PORT ?= 8000
 CHAPTERS ?=
 # Seconds that one cell may take; `make execute` wants every cell under a third of it.
-CELL_TIMEOUT := 180
+CELL_TIMEOUT ?= 300
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -35,7 +36,8 @@ def run(
     Args:
         task: The task to train on.
         preset: Sizes: laptop (two minutes on one core) or tiny (seconds, too short to learn).
-        arm: What is compared: standard, copy, freeze, reset, freeze+copy, reset+copy, untied, ...
+        arm: What is compared: standard, copy, freeze, reset, freeze+copy, reset+copy, untied, adamw_full,
+            adamw_no_decay, adam_l2, sgd or untied_adam_l2.
         seed: Seed of weights and data; the preset's own is 0.
         steps: Training steps; the preset says how many by default.
         device: auto, cpu, cuda or mps.
@@ -45,15 +47,18 @@ def run(
     config = logic_run(preset, arm, **{k: v for k, v in asked.items() if v is not None})
     history = train(config, device, checkpoint).history
     print(
-        "step   loss  whole answers right: seen  query unseen (True)  all unseen   cosine of unseen W_U rows"
+        "share of whole answers right; True and False problems together, but query unseen True only"
     )
+    print("step   loss   seen  query unseen  all unseen  cosine of unseen W_U rows")
     for row in history:
-        whole = [
-            (row[f"whole_{s}_true"] + row[f"whole_{s}_false"]) / 2 for s in ("seen", "all_unseen")
-        ]
+        seen, all_unseen = (
+            (row[f"whole_{split}_true"] + row[f"whole_{split}_false"]) / 2
+            for split in ("seen", "all_unseen")
+        )
+        loss = f"{row['loss']:6.3f}" if row["step"] else "     -"
         print(
-            f"{row['step']:4.0f} {row['loss']:6.3f} {whole[0]:26.2f} {row['whole_query_unseen_true']:20.2f} "
-            f"{whole[1]:11.2f} {row['W_U_unseen_cosine']:27.2f}"
+            f"{row['step']:4.0f} {loss} {seen:6.2f} {row['whole_query_unseen_true']:13.2f} "
+            f"{all_unseen:11.2f} {row['W_U_unseen_cosine']:26.2f}"
         )
 
 
@@ -95,11 +100,14 @@ def claims(json_: Annotated[bool, tyro.conf.arg(name="json")] = False, write: bo
     if json_:
         print(json.dumps(judging.all_verdicts(LEDGER), indent=1))
     else:
-        for claim in LEDGER:
-            said, outcomes = judging.verdict(claim)
+        for claim, (said, outcomes) in [(claim, judging.verdict(claim)) for claim in LEDGER]:
             print(f"{claim.id:4} {said:28} {claim.statement}")
             for o in outcomes:
-                print(f"     {o.id}: {o.k} of {o.n} seeds, median {o.median:.2f}: {o.measure}")
+                mark = {True: "passes", False: "fails", None: "cannot be judged"}[o.passes]
+                print(
+                    f"     {o.id} {mark}: {o.k} of {o.n} seeds reach {o.smallest:g}, "
+                    f"median {o.median:.3g}: {o.measure}"
+                )
     if old := judging.stale(LEDGER):
         print(f"stored verdicts no longer follow: {', '.join(old)}", file=sys.stderr)
         sys.exit(1)
@@ -110,8 +118,11 @@ def results() -> None:
     """List what is stored, after checking every file against its hash."""
     for name in store.verify():
         runs = store.manifest().get("runs", {}).get(Path(name).stem, {})
+        minutes = sum(run["seconds"] for run in runs.values()) / 60
         print(
-            f"{name}: {len(runs)} runs, {sum(r['seconds'] for r in runs.values()) / 60:.0f} minutes"
+            f"{name}: {len(runs)} runs, {minutes:.0f} minutes"
+            if runs
+            else f"{name}: tensors of a run"
         )
 
 
@@ -148,3 +159,5 @@ def main() -> None:
     except (ValueError, FileNotFoundError, FloatingPointError, store.DamagedResults) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")

@@ -225,15 +225,15 @@ def _verify(root: Path, name: str, entry: Mapping[str, str] | None) -> bytes:
         raise DamagedResults(
             f"{path} is not in MANIFEST.json: restore both, or delete it to run anew"
         )
+    anew = "delete it and run `make results`"
+    if path.suffix == ".safetensors":
+        anew = f"delete {name.rsplit('-', 1)[0]}.csv and run `make results`"
     if not path.exists():
-        raise DamagedResults(
-            f"{path} is missing: restore it, or delete its experiment's .csv and run `make results`"
-        )
+        anew = anew if path.suffix == ".safetensors" else "run `make results`"
+        raise DamagedResults(f"{path} is missing: restore it, or {anew}")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() not in entry.values():
-        raise DamagedResults(
-            f"{path} does not match MANIFEST.json: restore both, or delete it to run anew"
-        )
+        raise DamagedResults(f"{path} does not match MANIFEST.json: restore both, or {anew}")
     return data
 
 

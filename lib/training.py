@@ -73,8 +73,11 @@ class RunConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if not self.embed_lr_scale >= 0:
             raise ValueError(f"embed_lr_scale is {self.embed_lr_scale}: it must be at least 0")
-        if not self.lr > 0 or self.weight_decay < 0 or self.seed < 0:
-            raise ValueError("lr must be above 0, weight_decay and seed at least 0")
+        for name in ("weight_decay", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
+        if not self.lr > 0:
+            raise ValueError(f"lr is {self.lr}: it must be above 0")
 
 
 @dataclass
@@ -96,7 +99,9 @@ def pick_device(device: str = "auto") -> torch.device:
     if device == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if there[name]))
     kind = device.split(":")[0]
-    if not there.get(kind, False):
+    if kind not in there:
+        raise ValueError(f"unknown device {device!r}: use auto, cpu, cuda or mps")
+    if not there[kind]:
         usable = ", ".join(name for name, ok in there.items() if ok)
         raise ValueError(f"device {device!r} is not available here: use auto or one of {usable}")
     return torch.device(device)
@@ -147,6 +152,8 @@ def train(
     Raises FloatingPointError when the loss is not finite, and ValueError when `checkpoint` belongs
     to another configuration.
     """
+    if checkpoint is not None and checkpoint.suffix != ".safetensors":
+        raise ValueError(f"checkpoint {checkpoint.name!r} should end in .safetensors")
     target = pick_device(device)
     model = initialise(Transformer(config.model), stream(config.seed, "weights")).to(target)
     optimizer = make_optimiser(config, model)

@@ -16,6 +16,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["jupytext"]
@@ -96,9 +97,18 @@ def main() -> int:
     parser.add_argument("--measure", action="store_true", help="note minutes and memory")
     args = parser.parse_args()
     too_slow, measured = 0, {}
-    for source in [c.resolve().with_suffix(".py") for c in args.chapters] or chapters():
+    sources = [c.resolve().with_suffix(".py") for c in args.chapters] or chapters()
+    if missing := [s for s in sources if not s.exists()]:
+        names = ", ".join(c.relative_to(ROOT).as_posix() for c in chapters())
+        sys.exit(f"error: no chapter {missing[0].name} there; the chapters are {names}")
+    for source in sources:
         begin = time.perf_counter()
-        slowest, peak = execute(source, args.timeout)
+        try:
+            slowest, peak = execute(source, args.timeout)
+        except (CellExecutionError, CellTimeoutError) as error:
+            sys.exit(
+                f"error: {source.relative_to(ROOT)} stopped and keeps its old outputs\n{error}"
+            )
         late = slowest > args.timeout / 3
         too_slow += late
         note = ": over a third of the time-out" if late else ""

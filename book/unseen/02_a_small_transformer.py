@@ -24,6 +24,8 @@ except ImportError:
     ) from None
 
 
+import torch
+
 from lib import ledger
 from lib.generators import logic, stream
 from lib.models.transformer import Transformer, initialise
@@ -83,6 +85,7 @@ except ValueError as error:
 # :::
 
 # %% tags=["nbval-ignore-output"]
+torch.set_num_threads(1)  # so small a model gains nothing from more
 run = train(config, device="cpu")
 print("seen names       chain right     verdict right     whole right")
 print("step   loss     True   False     True   False     True   False")

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+# `solve`, the exercises and chapter 1 spell these words out, so as not to lean on this line.
 SPECIALS = (">", "FACT", "QUERY", "ANS", "T", "F")
 ARROW, FACT, QUERY, ANS, TRUE, FALSE = range(len(SPECIALS))
 SPLITS = ("seen", "query_unseen", "all_unseen")

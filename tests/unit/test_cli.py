@@ -25,7 +25,7 @@ def test_run_prints_a_table(monkeypatch, capsys):
         monkeypatch, capsys, "run", "logic", "--preset", "tiny", "--steps", "2", "--device", "cpu"
     )
     assert code == 0 and err == ""
-    assert [line.split()[0] for line in out.splitlines()] == ["step", "0", "2"]
+    assert [line.split()[0] for line in out.splitlines()] == ["share", "step", "0", "2"]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_run_prints_a_table(monkeypatch, capsys):
     [
         (["--arm", "coppy"], "nearest: copy"),
         (["--preset", "labtop"], "nearest: laptop"),
-        (["--device", "tpu"], "use auto or one of"),
+        (["--device", "tpu"], "use auto, cpu, cuda or mps"),
         (["--preset", "tiny", "--seed", "-1"], "seed"),
     ],
 )
