@@ -23,7 +23,6 @@ except ImportError:
         "`lib` is missing: run `pip install -e .` in a clone of this book"
     ) from None
 
-
 import torch
 
 from lib import ledger
