@@ -118,7 +118,7 @@ def main() -> int:
             "minutes": round(seconds / 60, 1),
             "memory_mb": round(peak),
             "slowest_cell_s": round(slowest, 1),
-            "device": f"CPU, {os.environ.get('OMP_NUM_THREADS', os.cpu_count())} threads",
+            "device": f"CPU, threads: {os.environ.get('OMP_NUM_THREADS', os.cpu_count())}",
         }
         print(f"{name}  {seconds:.0f} s, {peak:.0f} MB, slowest cell {slowest:.0f} s{note}")
     if args.measure:
