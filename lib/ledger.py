@@ -49,68 +49,72 @@ def halves(frame: pd.DataFrame, measure: str) -> pd.Series:
     return (frame[f"{measure}_true"] + frame[f"{measure}_false"]) / 2
 
 
-def _drop(split: str, whole_split: bool) -> Effects:
+def _per_seed(effect: pd.Series, *skills: pd.Series) -> Effects:
+    """The effect of each seed, or None where one of the skills it presupposes was not learned."""
+    able = {s for s in effect.index if all(skill[s] >= LEARNED for skill in skills)}
+    return {int(s): float(effect[s]) if s in able else None for s in effect.index}
+
+
+def _drop(split: str, half: str | None = None) -> Effects:
     frame = final("standard")
-    seen = halves(frame, "whole_seen")
-    there = halves(frame, f"whole_{split}") if whole_split else frame[f"whole_{split}_true"]
-    start = seen if whole_split else frame["whole_seen_true"]
-    return {s: float(start[s] - there[s]) if seen[s] >= LEARNED else None for s in frame.index}
+    seen, unseen = (
+        frame[f"whole_{s}_{half}"] if half else halves(frame, f"whole_{s}") for s in ("seen", split)
+    )
+    return _per_seed(seen - unseen, halves(frame, "whole_seen"))
 
 
 def _not_unseen(split: str) -> Effects:
     frame = final("standard")
-    seen = halves(frame, "whole_seen")
     share = 1 - frame[f"writes_right_{split}"] - frame[f"writes_other_unseen_{split}"]
-    return {s: float(share[s]) if seen[s] >= LEARNED else None for s in frame.index}
+    return _per_seed(share, halves(frame, "whole_seen"))
 
 
 def _seen_instead() -> Effects:
     frame = final("standard")
-    seen = halves(frame, "whole_seen")
     share = frame["writes_seen_here_query_unseen"] + frame["writes_seen_elsewhere_query_unseen"]
-    return {s: float(share[s]) if seen[s] >= LEARNED else None for s in frame.index}
+    return _per_seed(share, halves(frame, "whole_seen"))
 
 
 def _cosine_rise() -> Effects:
-    start, end = final("standard", 0), final("standard")
-    rise = end["W_U_unseen_cosine"] - start["W_U_unseen_cosine"]
-    return {s: float(rise[s]) for s in end.index}
+    return _per_seed(
+        final("standard")["W_U_unseen_cosine"] - final("standard", 0)["W_U_unseen_cosine"]
+    )
 
 
-def _column(name: str, of: str = "standard") -> Effects:
-    frame = final(of)
-    return {s: float(frame[name][s]) for s in frame.index}
+def _cosine_at_end(name: str) -> Effects:
+    return _per_seed(final(name)["W_U_unseen_cosine"])
 
 
 def _cosine_after_long() -> Effects:
     frame = long()
     end = frame[frame["step"] == frame["step"].max()].set_index("seed")
-    return {int(s): float(end["W_U_unseen_cosine"][s]) for s in end.index}
+    return _per_seed(end["W_U_unseen_cosine"])
 
 
 def _more_than_seen() -> Effects:
     frame = final("standard")
-    gap = frame["W_U_unseen_cosine"] - frame["W_U_seen_cosine"]
-    return {s: float(gap[s]) for s in frame.index}
+    return _per_seed(frame["W_U_unseen_cosine"] - frame["W_U_seen_cosine"])
 
 
 def _individual_lost() -> Effects:
-    start, end = final("standard", 0), final("standard")
-    lost = 1 - end["W_U_unseen_individual"] / start["W_U_unseen_individual"]
-    return {s: float(lost[s]) for s in end.index}
+    column = "W_U_unseen_individual"
+    return _per_seed(1 - final("standard")[column] / final("standard", 0)[column])
+
+
+def _of_untied_seeds() -> tuple[pd.DataFrame, pd.DataFrame]:
+    untied = final("untied")
+    return final("standard").loc[untied.index], untied
 
 
 def _tied_cosine_gap() -> Effects:
-    tied, untied = final("standard"), final("untied")
-    gap = tied["W_E_unseen_cosine"] - untied["W_E_unseen_cosine"]
-    return {s: float(gap[s]) for s in untied.index}
+    tied, untied = _of_untied_seeds()
+    return _per_seed(tied["W_E_unseen_cosine"] - untied["W_E_unseen_cosine"])
 
 
 def _told_apart_gap() -> Effects:
-    tied, untied = final("standard"), final("untied")
+    tied, untied = _of_untied_seeds()
     gap = halves(untied, "verdict_all_unseen") - halves(tied, "verdict_all_unseen")
-    able = [halves(frame, "verdict_seen") for frame in (tied, untied)]
-    return {s: float(gap[s]) if min(a[s] for a in able) >= LEARNED else None for s in untied.index}
+    return _per_seed(gap, halves(tied, "verdict_seen"), halves(untied, "verdict_seen"))
 
 
 def lemma(name: str) -> pd.DataFrame:
@@ -121,16 +125,15 @@ def lemma(name: str) -> pd.DataFrame:
 
 def _every_step(name: str) -> Effects:
     """How far the worst step of any pair stays below 1 - lr x decay (0: it just reaches it)."""
-    frame = lemma(name)
-    per_step = frame.groupby("seed").apply(lambda run: run["bound"].iloc[1] ** (1 / EVERY))
-    worst = frame[frame["step"] > 0].groupby("seed")["worst_step"].max()
-    return {int(s): float(per_step[s] - worst[s]) for s in worst.index}
+    runs = lemma(name)
+    allowed = runs[runs["step"] == EVERY].set_index("seed")["bound"] ** (1 / EVERY)
+    return _per_seed(allowed - runs.groupby("seed")["worst_step"].max())
 
 
 def _bound_at_end(name: str) -> Effects:
     end = lemma(name)
     end = end[end["step"] == end["step"].max()].set_index("seed")
-    return {int(s): float(end["bound"][s] - end["distance"][s]) for s in end.index}
+    return _per_seed(end["bound"] - end["distance"])
 
 
 _SOLVED = "at least .9 of whole answers right on seen names"
@@ -140,14 +143,14 @@ A1 = (
         "A1.a",
         "whole answers right, True half: all names seen minus query unseen",
         0.5,
-        lambda: _drop("query_unseen", False),
+        lambda: _drop("query_unseen", "true"),
         _SOLVED,
     ),
     SubClaim(
         "A1.b",
         "whole answers right: all names seen minus all unseen",
         0.5,
-        lambda: _drop("all_unseen", True),
+        lambda: _drop("all_unseen"),
         _SOLVED,
     ),
 )
@@ -185,7 +188,7 @@ A3 = (
         "A3.b",
         "mean cosine of unseen unembedding rows at the end",
         0.9,
-        lambda: _column("W_U_unseen_cosine"),
+        lambda: _cosine_at_end("standard"),
     ),
     SubClaim("A3.c", "mean cosine at the end: unseen minus seen rows", 0.2, _more_than_seen),
     SubClaim(
@@ -195,7 +198,7 @@ A3 = (
         "A3.e",
         "the same as A3.b when the embedding learns with the full step size",
         0.9,
-        lambda: _column("W_U_unseen_cosine", "adamw_full"),
+        lambda: _cosine_at_end("adamw_full"),
     ),
     # registered after A3.a to A3.e had failed, and before the longer runs were made
     SubClaim(

@@ -69,10 +69,3 @@ def remaining(lr: float, decay: float, steps: int) -> float:
     """(1 - lr decay)^steps: at most this share of the distance is left. A bound, not a forecast,
     except for rows that get no gradient at all."""
     return (1 - lr * decay) ** steps
-
-
-def largest_probability(
-    W: Float[Tensor, "d_vocab d"], h: Float[Tensor, "features d"], a: int, b: int
-) -> float:
-    """p: the largest probability of a or b over the features."""
-    return float((h @ W.T).softmax(dim=1)[:, [a, b]].max())

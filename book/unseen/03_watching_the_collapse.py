@@ -506,8 +506,8 @@ say(
 # %% [markdown]
 # ## Doubts
 #
-# *Does the collapse cause the failure?* Here the failure is complete before the cosine has risen. So nearness to one
-# vector cannot be its first cause in these runs. Something else about the rows may be: their length, or where they
+# *Does the collapse cause the failure?* Here the failure is complete while the rows are far from one vector. So
+# nearness to one vector cannot be its first cause in these runs. Something else about the rows may be: their length, or where they
 # lie among the seen ones. A cause is shown by changing it: mend the rows, and see whether the model recovers. That
 # experiment belongs to a later chapter.
 #
