@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -36,14 +36,14 @@ def run(
     Args:
         task: The task to train on.
         preset: Sizes: laptop (two minutes on one core) or tiny (seconds, too short to learn).
-        arm: What is compared: standard, copy, freeze, reset, freeze+copy, reset+copy, untied, adamw_full,
-            adamw_no_decay, adam_l2, sgd or untied_adam_l2.
+        arm: What is compared: standard, copy, freeze, reset, freeze+copy, reset+copy, reset_half,
+            reset_half+copy, untied, adamw_full, adamw_no_decay, adam_l2, sgd or untied_adam_l2.
         seed: Seed of weights and data; the preset's own is 0.
         steps: Training steps; the preset says how many by default.
         device: auto, cpu, cuda or mps.
         checkpoint: A .safetensors file to save to every 100 steps and to resume from.
     """
-    asked = {"seed": seed, "steps": steps}
+    asked: dict[str, Any] = {"seed": seed, "steps": steps}
     config = logic_run(preset, arm, **{k: v for k, v in asked.items() if v is not None})
     history = train(config, device, checkpoint).history
     print(

@@ -89,6 +89,33 @@ def kinds_written(
     return {name: float(share.float().mean()) for name, share in zip(KINDS, kind, strict=True)}
 
 
+@torch.no_grad()
+def direct_parts(
+    model: Transformer, task: logic.LogicConfig, problems: int, generator: torch.Generator
+) -> dict[str, float]:
+    """Direct logit attribution of names that are due, True half: who writes them, the stream or the
+    copy head?
+
+    Logits are the sum of both parts times W_U, so the split is exact. A part's share is what it adds
+    to the due name's logit minus what it adds to the mean logit. Where only the query is unseen, only
+    its position counts.
+    """
+    row = {}
+    W_U = model.W_U - model.W_U.mean(dim=0)
+    for split in logic.SPLITS:
+        tokens = logic.sample(task, problems, generator, split, True).tokens.to(W_U.device)
+        answer = tokens[:, -task.answer_length : -1]
+        parts = model.run(tokens[:, :-1], ["final", *(["copy.out"] if model.copy else [])])
+        counts = answer >= (task.unseen.start if split == "query_unseen" else 0)
+        for name, part in (("stream", parts["final"]), ("copy", parts.get("copy.out"))):
+            added = 0.0
+            if part is not None:
+                written = part[:, -task.answer_length : -1]
+                added = float((written * W_U[answer]).sum(-1)[counts].mean())
+            row[f"direct_{name}_{split}"] = added
+    return row
+
+
 def row_geometry(model: Transformer, task: logic.LogicConfig) -> dict[str, float]:
     """Cosine, norm, individual part and effective rank of seen and unseen rows of each matrix."""
     row = {}

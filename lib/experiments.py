@@ -7,8 +7,10 @@ for trying things out, reported runs use seeds from 10 on.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,11 +18,14 @@ from torch import Tensor
 
 from lib import results
 from lib.configuration import config_hash, nearest
+from lib.evaluation import direct_parts, evaluate
 from lib.fixed_features import ARMS as LEMMA_ARMS
 from lib.fixed_features import FixedFeatures, train_on_fixed_features
+from lib.generators import stream
 from lib.generators.logic import LogicConfig
 from lib.models.transformer import Transformer, TransformerConfig
-from lib.policies import Freeze, Reset
+from lib.policies import Freeze, Learn, Reset
+from lib.repair import METHODS, collapse, redraw, replaced, scaled, silenced_copy
 from lib.training import RunConfig, train
 
 
@@ -49,6 +54,8 @@ ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reset": ({"policy": Reset()}, {}),
     "freeze+copy": ({"policy": Freeze()}, {"copy": True}),
     "reset+copy": ({"policy": Reset()}, {"copy": True}),
+    "reset_half": ({"policy": Reset(until=1200)}, {}),
+    "reset_half+copy": ({"policy": Reset(until=1200)}, {"copy": True}),
     "untied": ({}, {"tied": False}),
     "adamw_full": ({"embed_lr_scale": 1.0}, {}),
     "adamw_no_decay": ({"weight_decay": 0.0}, {}),
@@ -73,13 +80,18 @@ class LiveCell(Cell):
     threads: int = 1
 
 
-def logic_run(preset: str = "laptop", arm: str = "standard", **changes: Any) -> RunConfig:
-    """The configuration of an arm under a preset; `changes` replace fields of the run (seed, steps)."""
+def logic_run(
+    preset: str = "laptop", arm: str = "standard", task: LogicConfig | None = None, **changes: Any
+) -> RunConfig:
+    """The configuration of an arm under a preset; `changes` replace fields of the run (seed, steps).
+
+    With another `task` the model's vocabulary follows it.
+    """
     base = PRESETS[nearest("preset", preset, PRESETS)]
     run, model = ARMS[nearest("arm", arm, ARMS)]
-    return dataclasses.replace(
-        base, model=dataclasses.replace(base.model, **model), **{**run, **changes}
-    )
+    task = base.task if task is None else task
+    sizes = dataclasses.replace(base.model, d_vocab=task.d_vocab, **model)
+    return dataclasses.replace(base, task=task, model=sizes, **{**run, **changes})
 
 
 def _lemma() -> list[FixedFeatures]:
@@ -104,6 +116,22 @@ def _logic() -> list[Cell]:
     arms = ["untied", "adamw_full", "adamw_no_decay", "adam_l2", "sgd", "untied_adam_l2"]
     cells = [Cell("standard", logic_run(seed=seed)) for seed in range(10, 20)]
     return cells + [Cell(arm, logic_run(arm=arm, seed=s)) for arm in arms for s in range(10, 15)]
+
+
+SIX = ("standard", "copy", "freeze", "reset", "freeze+copy", "reset+copy")
+FIVE = range(10, 15)
+
+
+def _arms() -> list[Cell]:
+    """Six arms by diversity, the most telling first; then forgetting that stops half-way."""
+    pairs = [(n, arm) for n in (1000, 50) for arm in SIX]
+    pairs += [(1000, "reset_half"), (1000, "reset_half+copy")]
+    pairs += [(n, arm) for n in (9600, 150) for arm in SIX]
+    return [
+        Cell(arm, logic_run(arm=arm, task=LogicConfig(n_seen=n), seed=seed))
+        for n, arm in pairs
+        for seed in FIVE
+    ]
 
 
 Store = tuple[list[dict[str, Any]], dict[str, Tensor]]  # rows, and tensors by name
@@ -131,6 +159,55 @@ def run_live(cell: Cell, device: str = "cpu") -> Store:
     return [{"threads": cell.threads, **row} for row in rows], tensors
 
 
+PROBE_EVERY = 200  # steps between repairs of unseen rows, and between silencings of the copy head
+COSINES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999)
+FACTORS = (2.0, 1.5, 1.0, 0.75, 0.5, 0.35, 0.25, 0.1)
+
+
+def run_arms(cell: Cell, device: str = "cpu") -> Store:
+    """Train one cell in one go; at 50 and 1000 names also change the model, measure, change it back.
+
+    Column `variant` says what was changed, and `level` by how much: `as trained`; where the embedding
+    learns throughout, each repair of lib.repair.METHODS; with a copy head, `no copy head`; where it is
+    frozen, at the end, `cosine` and `norm`. All models are tied: columns of W_U stand for both.
+    """
+    run, task = cell.run, cell.run.task
+    head = {"arm": cell.arm, "n_seen": task.n_seen, "depth": task.depth, "seed": run.seed}
+    rows: list[dict[str, Any]] = []
+
+    def measure(step: int, model: Transformer, variant: str, level: float = math.nan) -> None:
+        measured = evaluate(model, task, run.eval_problems, stream(run.seed, "test"))
+        measured |= direct_parts(model, task, run.eval_problems, stream(run.seed, "direct"))
+        kept = {name: value for name, value in measured.items() if not name.startswith("W_E")}
+        rows.append({**head, "variant": variant, "level": level, "step": step, **kept})
+
+    def observe(step: int, model: Transformer) -> None:
+        measure(step, model, "as trained")
+        if step % PROBE_EVERY or task.n_seen not in (50, 1000):
+            return
+        if run.policy == Learn():
+            for method in METHODS:
+                draws = stream(run.seed, method, step)
+                change = partial(
+                    redraw, seen=task.seen, unseen=task.unseen, method=method, generator=draws
+                )
+                with replaced(model, change):
+                    measure(step, model, method)
+        if run.model.copy:
+            with silenced_copy(model):
+                measure(step, model, "no copy head")
+        if run.policy == Freeze() and step == run.steps:
+            for level in COSINES:
+                with replaced(model, partial(collapse, rows=task.unseen, cosine=level)):
+                    measure(step, model, "cosine", level)
+            for level in FACTORS:
+                with replaced(model, partial(scaled, rows=task.unseen, factor=level)):
+                    measure(step, model, "norm", level)
+
+    train(run, device, observe=observe)
+    return rows, {}
+
+
 def run_rows(cell: Cell, device: str = "cpu") -> Store:
     """Train one cell in one go and keep the name rows of W_U at every evaluated step.
 
@@ -156,6 +233,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "lemma": (_lemma, run_lemma),
     "logic_live": (_live, run_live),
     "logic_long": (_long, run_rows),
+    "arms": (_arms, run_arms),
 }
 
 

@@ -28,8 +28,9 @@ class CopyAttention(nn.Module):
         final: Float[Tensor, "batch tokens d_model"],
         embed: Float[Tensor, "batch tokens d_model"],
         causal: Bool[Tensor, "tokens tokens"],
-    ) -> tuple[Float[Tensor, "batch tokens d_model"], Float[Tensor, "batch tokens tokens"]]:
-        """Return what is added to the stream, and the attention pattern."""
-        scores = self.query(final) @ self.key(final).mT / math.sqrt(final.shape[-1])
-        pattern = scores.masked_fill(~causal, -math.inf).softmax(dim=-1)
+        last: int,
+    ) -> tuple[Float[Tensor, "batch last d_model"], Float[Tensor, "batch last tokens"]]:
+        """What is added to the stream at the `last` positions, and the attention pattern there."""
+        scores = self.query(final[:, -last:]) @ self.key(final).mT / math.sqrt(final.shape[-1])
+        pattern = scores.masked_fill(~causal[-last:], -math.inf).softmax(dim=-1)
         return self.gate * (pattern @ embed), pattern

@@ -194,11 +194,11 @@ class Transformer(nn.Module):
             top = layer + 1 == self.config.n_layers and last is not None and self.copy is None
             x = block(x, causal, _prefixed(keep, f"blocks.{layer}."), last if top else n)
         final = self.ln_final(x)
-        stream = final
+        stream = final if last is None else final[:, -last:]
         if self.copy is not None:
-            copied, copy_pattern = self.copy(final, embed, causal)
-            stream = final + copied
-        logits = (stream if last is None else stream[:, -last:]) @ self.W_U.T
+            copied, copy_pattern = self.copy(final, embed, causal, stream.shape[1])
+            stream = stream + copied
+        logits = stream @ self.W_U.T
         if keep is not None:
             keep("embed", embed)
             keep("final", final)

@@ -10,10 +10,12 @@ LIB = Path(__file__).parents[2] / "lib"
 FLOORS = [
     ["configuration", "geometry", "theory", "generators", "models.copy_attention"],
     ["models.transformer", "generators.logic", "fixed_features"],
-    ["policies", "results", "evaluation"],
+    ["policies", "results", "evaluation", "repair"],
     ["training"],
     ["experiments"],
     ["claims"],
+    ["ledger.collapse"],
+    ["ledger.arms"],
     ["ledger"],
     ["plotting"],
     ["bench", "exercises"],

@@ -217,7 +217,10 @@ def test_copy_attention_equals_a_slow_loop():
         head.gate.fill_(0.7)
     final, embed = torch.randn(2, 2, n, d, generator=seeded(), dtype=torch.float64)
     with torch.no_grad():
-        out, pattern = head(final, embed, torch.ones(n, n, dtype=torch.bool).tril())
+        causal = torch.ones(n, n, dtype=torch.bool).tril()
+        out, pattern = head(final, embed, causal, n)
+        tail = head(final, embed, causal, 2)
+    torch.testing.assert_close(tail, (out[:, -2:], pattern[:, -2:]))
     for b in range(2):
         for t in range(n):
             query = head.query.weight.detach() @ final[b, t]

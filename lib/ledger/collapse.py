@@ -1,4 +1,4 @@
-"""The claims themselves. Statements are in our words; ids are used all over the book.
+"""Sub-claims A1 to A5, failure and collapse, and the stored rows they are read from.
 
 The sub-claims of a claim were fixed, and committed, before its sweep was run.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lib import results
-from lib.claims import Claim, Effects, SubClaim
+from lib.claims import Effects, SubClaim
 from lib.fixed_features import EVERY
 
 LAST = 2400  # the step at which tables of the logic task are read, the same for every arm
@@ -49,7 +49,7 @@ def halves(frame: pd.DataFrame, measure: str) -> pd.Series:
     return (frame[f"{measure}_true"] + frame[f"{measure}_false"]) / 2
 
 
-def _per_seed(effect: pd.Series, *skills: pd.Series) -> Effects:
+def per_seed(effect: pd.Series, *skills: pd.Series) -> Effects:
     """The effect of each seed, or None where one of the skills it presupposes was not learned."""
     able = {s for s in effect.index if all(skill[s] >= LEARNED for skill in skills)}
     return {int(s): float(effect[s]) if s in able else None for s in effect.index}
@@ -60,45 +60,45 @@ def _drop(split: str, half: str | None = None) -> Effects:
     seen, unseen = (
         frame[f"whole_{s}_{half}"] if half else halves(frame, f"whole_{s}") for s in ("seen", split)
     )
-    return _per_seed(seen - unseen, halves(frame, "whole_seen"))
+    return per_seed(seen - unseen, halves(frame, "whole_seen"))
 
 
 def _not_unseen(split: str) -> Effects:
     frame = final("standard")
     share = 1 - frame[f"writes_right_{split}"] - frame[f"writes_other_unseen_{split}"]
-    return _per_seed(share, halves(frame, "whole_seen"))
+    return per_seed(share, halves(frame, "whole_seen"))
 
 
 def _seen_instead() -> Effects:
     frame = final("standard")
     share = frame["writes_seen_here_query_unseen"] + frame["writes_seen_elsewhere_query_unseen"]
-    return _per_seed(share, halves(frame, "whole_seen"))
+    return per_seed(share, halves(frame, "whole_seen"))
 
 
 def _cosine_rise() -> Effects:
-    return _per_seed(
+    return per_seed(
         final("standard")["W_U_unseen_cosine"] - final("standard", 0)["W_U_unseen_cosine"]
     )
 
 
 def _cosine_at_end(name: str) -> Effects:
-    return _per_seed(final(name)["W_U_unseen_cosine"])
+    return per_seed(final(name)["W_U_unseen_cosine"])
 
 
 def _cosine_after_long() -> Effects:
     frame = long()
     end = frame[frame["step"] == frame["step"].max()].set_index("seed")
-    return _per_seed(end["W_U_unseen_cosine"])
+    return per_seed(end["W_U_unseen_cosine"])
 
 
 def _more_than_seen() -> Effects:
     frame = final("standard")
-    return _per_seed(frame["W_U_unseen_cosine"] - frame["W_U_seen_cosine"])
+    return per_seed(frame["W_U_unseen_cosine"] - frame["W_U_seen_cosine"])
 
 
 def _individual_lost() -> Effects:
     column = "W_U_unseen_individual"
-    return _per_seed(1 - final("standard")[column] / final("standard", 0)[column])
+    return per_seed(1 - final("standard")[column] / final("standard", 0)[column])
 
 
 def _of_untied_seeds() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -108,13 +108,13 @@ def _of_untied_seeds() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _tied_cosine_gap() -> Effects:
     tied, untied = _of_untied_seeds()
-    return _per_seed(tied["W_E_unseen_cosine"] - untied["W_E_unseen_cosine"])
+    return per_seed(tied["W_E_unseen_cosine"] - untied["W_E_unseen_cosine"])
 
 
 def _told_apart_gap() -> Effects:
     tied, untied = _of_untied_seeds()
     gap = halves(untied, "verdict_all_unseen") - halves(tied, "verdict_all_unseen")
-    return _per_seed(gap, halves(tied, "verdict_seen"), halves(untied, "verdict_seen"))
+    return per_seed(gap, halves(tied, "verdict_seen"), halves(untied, "verdict_seen"))
 
 
 def lemma(name: str) -> pd.DataFrame:
@@ -127,16 +127,16 @@ def _every_step(name: str) -> Effects:
     """How far the worst step of any pair stays below 1 - lr x decay (0: it just reaches it)."""
     runs = lemma(name)
     allowed = runs[runs["step"] == EVERY].set_index("seed")["bound"] ** (1 / EVERY)
-    return _per_seed(allowed - runs.groupby("seed")["worst_step"].max())
+    return per_seed(allowed - runs.groupby("seed")["worst_step"].max())
 
 
 def _bound_at_end(name: str) -> Effects:
     end = lemma(name)
     end = end[end["step"] == end["step"].max()].set_index("seed")
-    return _per_seed(end["bound"] - end["distance"])
+    return per_seed(end["bound"] - end["distance"])
 
 
-_SOLVED = "at least .9 of whole answers right on seen names"
+SOLVED = "at least .9 of whole answers right on seen names"
 
 A1 = (
     SubClaim(
@@ -144,14 +144,14 @@ A1 = (
         "whole answers right, True half: all names seen minus query unseen",
         0.5,
         lambda: _drop("query_unseen", "true"),
-        _SOLVED,
+        SOLVED,
     ),
     SubClaim(
         "A1.b",
         "whole answers right: all names seen minus all unseen",
         0.5,
         lambda: _drop("all_unseen"),
-        _SOLVED,
+        SOLVED,
     ),
 )
 A2 = (
@@ -160,21 +160,21 @@ A2 = (
         "query unseen: share of due unseen names in whose place no unseen name is written",
         0.95,
         lambda: _not_unseen("query_unseen"),
-        _SOLVED,
+        SOLVED,
     ),
     SubClaim(
         "A2.b",
         "all unseen: share of due unseen names in whose place no unseen name is written",
         0.95,
         lambda: _not_unseen("all_unseen"),
-        _SOLVED,
+        SOLVED,
     ),
     SubClaim(
         "A2.c",
         "query unseen: share of due unseen names replaced by a seen name",
         0.5,
         _seen_instead,
-        _SOLVED,
+        SOLVED,
     ),
 )
 A3 = (
@@ -245,56 +245,4 @@ A5 = (
         _told_apart_gap,
         "at least .9 of verdicts right on seen names, tied and untied",
     ),
-)
-
-STATEMENTS = {
-    "A1": "A decoder-only transformer that solves logic problems in context fails when the queried name "
-    "is unseen, and when all names are",
-    "A2": "It does not write unseen names: seen ones stand in their place, or nothing does",
-    "A3": "While it trains, the (un)embedding rows of unseen names become nearly one vector",
-    "A4": "Gradient descent with decay and bounded features brings unembedding rows of labels that "
-    "never occur closer at every step",
-    "A5": "Tying makes it worse: two unseen names can no longer be told apart on input either",
-    "A6": "Copy attention and diverse data mend one unseen name, not all unseen",
-    "A7": "More distinct training names help",
-    "A8": "A frozen (un)embedding and diverse data solve all-unseen, with or without copy attention",
-    "A9": "Active forgetting with copy attention solves all-unseen",
-    "A10": "A copy path and the absence of collapse are both needed",
-    "A11": "So the copying change of Boix-Adserà et al. fails with several unseen names",
-    "A12": "So the forgetting of Anand et al. works",
-    "A13": "Reserved unused tokens of Gemma 3 have far more similar rows than used ones, more so in "
-    "smaller models",
-    "A14": "Fine-tuning Gemma 3 with unused tokens as symbols takes about ten times the steps",
-    "A15": "The cure has a price in language modelling, and learning after a reset can collapse again",
-    "B1": "Memorising comes first, then composition out of distribution, then analogy",
-    "B2": "More entities: analogy comes later",
-    "B3": "Few relations: no analogy; very many: it can come and go",
-    "B4": "Too many held-out analogies: it fails",
-    "B5": "Moderate weight decay speeds analogy up; too much prevents it and leaves composition",
-    "B6": "Larger batches help",
-    "B7": "Wider or deeper is not better under default settings; a learning-rate sweep can recover depth",
-    "B8": "The Dirichlet energy of matching entities falls before analogies come right",
-    "B9": "The functor's attention to the source rises before the answers are right",
-    "B10": "Target minus source becomes parallel to the functor",
-    "B11": "Weight norms alone do not explain it",
-    "B12": "In context in Gemma 2: over layers the energy falls and the target's probability rises",
-    "B13": "The same in LLaMA and for several numbers of entities",
-    "B14": "A linear probe finds the answer in earlier layers than the logit lens",
-    "B15": "An imperfect isomorphism hurts; several functors work; an implicit functor is harder",
-    "B16": "Prompts can mislead: arithmetic short cuts, tokenisation, entity markers",
-    "B17": "Analogies in natural language show the same trend",
-    "B18": "Entities regroup by relational role over training",
-}
-TESTED = {
-    "A1": ("unseen/02_a_small_transformer", A1),
-    "A2": ("unseen/02_a_small_transformer", A2),
-    "A3": ("unseen/03_watching_the_collapse", A3),
-    "A4": ("unseen/04_the_collapse_lemma", A4),
-    "A5": ("unseen/03_watching_the_collapse", A5),
-}
-LEDGER = tuple(
-    Claim(id, id[0], statement, *TESTED[id])
-    if id in TESTED
-    else Claim(id, id[0], statement, why_not="not run yet: belongs to a chapter to come")
-    for id, statement in STATEMENTS.items()
 )
