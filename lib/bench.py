@@ -16,10 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from lib.evaluation import answer_loss
 from lib.experiments import logic_run
 from lib.generators import logic, stream
 from lib.models.transformer import Transformer, TransformerConfig, initialise
-from lib.training import RunConfig, answer_loss, batch_of, make_optimiser
+from lib.training import RunConfig, batch_of, make_optimiser
 
 
 def bench_logic(names: tuple[int, ...] = (1000, 9600), steps: int = 30) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _textbook_steps(config: RunConfig, steps: int) -> Iterator[float]:
     groups.append({"params": embedding, "lr": config.lr * config.embed_lr_scale})
     optimizer = torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
     problems: list[Tensor] = [row for step in range(steps) for row in batch_of(config, step).tokens]
-    prompt = config.task.prompt_length
+    prompt = config.task.length - config.task.answer_length
     for tokens in DataLoader(problems, batch_size=config.batch):  # type: ignore[arg-type]
         logits = model(tokens[:, :-1])
         target = tokens[:, 1:].clone()

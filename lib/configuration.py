@@ -10,10 +10,18 @@ from typing import Any
 
 
 def describe(value: Any) -> Any:
-    """A configuration as plain JSON types; each dataclass says which it is under `kind`."""
+    """A configuration as plain JSON types; each dataclass says which it is under `kind`.
+
+    A field that was added later (`field(default=..., metadata={"later": True})`) is left out while
+    it has its default, so that runs stored before keep their hash.
+    """
     if hasattr(value, "__dataclass_fields__"):
-        names = [name for name in value.__dataclass_fields__ if not name.startswith("_")]
-        shown = {name: describe(getattr(value, name)) for name in names}
+        shown = {
+            name: describe(getattr(value, name))
+            for name, field in value.__dataclass_fields__.items()
+            if not name.startswith("_")
+            and not (field.metadata.get("later") and getattr(value, name) == field.default)
+        }
         return {"kind": type(value).__name__, **shown}
     if isinstance(value, Mapping):
         return {str(key): describe(item) for key, item in value.items()}

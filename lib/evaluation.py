@@ -8,22 +8,26 @@ position is.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lib import geometry
-from lib.generators import logic
+from lib.generators import logic, text
 from lib.models.transformer import Transformer
 
 HALVES = {"true": True, "false": False}
+Task = logic.LogicConfig | text.TextConfig
 KINDS = ("right", "other_unseen", "seen_here", "seen_elsewhere", "special")
 
 
 @torch.no_grad()
 def evaluate(
-    model: Transformer, task: logic.LogicConfig, problems: int, generator: torch.Generator
+    model: Transformer, task: Task, problems: int, generator: torch.Generator
 ) -> dict[str, float]:
     """One flat row of measures: accuracies, what is written for unseen names, geometry of rows."""
+    if isinstance(task, text.TextConfig):
+        return evaluate_text(model, task, problems, generator)
     row: dict[str, float] = {}
     for split in logic.SPLITS:
         for half, verdict in HALVES.items():
@@ -35,6 +39,39 @@ def evaluate(
                 for kind, share in kinds_written(written, batch.tokens, task).items():
                     row[f"writes_{kind}_{split}"] = share
     return row | row_geometry(model, task)
+
+
+INDUCTION = 12  # different tokens that are shown once and begun again
+
+
+@torch.no_grad()
+def evaluate_text(
+    model: Transformer, task: text.TextConfig, problems: int, generator: torch.Generator
+) -> dict[str, float]:
+    """Cross-entropy in nats a token on unseen files, induction, geometry of rows.
+
+    `induction_seen` and `induction_unseen`: 12 different random tokens, then the same again; the share
+    of the repeated ones, from the second on, that the model predicts (plain argmax).
+    """
+    row, device = {}, model.W_E.device
+    for part in ("validation", "test"):
+        losses = [
+            answer_loss(model, tokens.to(device), task.context).item()
+            for tokens in text.spread(task, problems, part).tokens.split(64)
+        ]
+        row[f"loss_{part}"] = sum(losses) / len(losses)
+    for group in ("seen", "unseen"):
+        tokens = text.repeated(getattr(task, group), INDUCTION, problems, generator)
+        written = predict(model, tokens, INDUCTION - 1)
+        row[f"induction_{group}"] = float((written == tokens[:, 1 - INDUCTION :]).float().mean())
+    return row | row_geometry(model, task)
+
+
+def answer_loss(model: Transformer, tokens: Tensor, answer_length: int) -> Float[Tensor, ""]:
+    """Mean cross-entropy over the last `answer_length` tokens; the prompt is not trained on."""
+    n = answer_length
+    logits = model(tokens[:, :-1], last=n)
+    return F.cross_entropy(logits.flatten(0, 1), tokens[:, -n:].flatten())
 
 
 def predict(
@@ -116,7 +153,7 @@ def direct_parts(
     return row
 
 
-def row_geometry(model: Transformer, task: logic.LogicConfig) -> dict[str, float]:
+def row_geometry(model: Transformer, task: Task) -> dict[str, float]:
     """Cosine, norm, individual part and effective rank of seen and unseen rows of each matrix."""
     row = {}
     for matrix in ("W_E", "W_U"):

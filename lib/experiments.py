@@ -18,11 +18,12 @@ from torch import Tensor
 
 from lib import results
 from lib.configuration import config_hash, nearest
-from lib.evaluation import direct_parts, evaluate
+from lib.evaluation import Task, direct_parts, evaluate
 from lib.fixed_features import ARMS as LEMMA_ARMS
 from lib.fixed_features import FixedFeatures, train_on_fixed_features
 from lib.generators import stream
 from lib.generators.logic import LogicConfig
+from lib.generators.text import TextConfig
 from lib.models.transformer import Transformer, TransformerConfig
 from lib.policies import Freeze, Learn, Reset
 from lib.repair import METHODS, collapse, redraw, replaced, scaled, silenced_copy
@@ -36,6 +37,14 @@ def _preset(task: LogicConfig, sizes: Mapping[str, Any], **run: Any) -> RunConfi
 PRESETS: dict[str, RunConfig] = {
     # two minutes on one core
     "laptop": _preset(LogicConfig(), {}),
+    # language modelling on real text, two minutes on one core
+    "text": RunConfig(
+        TextConfig(),
+        TransformerConfig(TextConfig().d_vocab),
+        embed_lr_scale=1.0,
+        batch=16,
+        eval_problems=512,
+    ),
     # a look at everything in seconds; too short to learn
     "tiny": _preset(
         LogicConfig(depth=1, n_seen=40, n_unseen=8),
@@ -81,7 +90,7 @@ class LiveCell(Cell):
 
 
 def logic_run(
-    preset: str = "laptop", arm: str = "standard", task: LogicConfig | None = None, **changes: Any
+    preset: str = "laptop", arm: str = "standard", task: Task | None = None, **changes: Any
 ) -> RunConfig:
     """The configuration of an arm under a preset; `changes` replace fields of the run (seed, steps).
 
@@ -89,9 +98,9 @@ def logic_run(
     """
     base = PRESETS[nearest("preset", preset, PRESETS)]
     run, model = ARMS[nearest("arm", arm, ARMS)]
-    task = base.task if task is None else task
-    sizes = dataclasses.replace(base.model, d_vocab=task.d_vocab, **model)
-    return dataclasses.replace(base, task=task, model=sizes, **{**run, **changes})
+    asked = base.task if task is None else task
+    sizes = dataclasses.replace(base.model, d_vocab=asked.d_vocab, **model)
+    return dataclasses.replace(base, task=asked, model=sizes, **{**run, **changes})
 
 
 def _lemma() -> list[FixedFeatures]:
@@ -124,14 +133,18 @@ FIVE = range(10, 15)
 
 def _arms() -> list[Cell]:
     """Six arms by diversity, the most telling first; then forgetting that stops half-way."""
-    pairs = [(n, arm) for n in (1000, 50) for arm in SIX]
-    pairs += [(1000, "reset_half"), (1000, "reset_half+copy")]
-    pairs += [(n, arm) for n in (9600, 150) for arm in SIX]
+    pairs = [(1000, arm) for arm in (*SIX, "reset_half+copy", "reset_half")]
+    pairs += [(n, arm) for n in (50, 9600, 150) for arm in SIX]
     return [
         Cell(arm, logic_run(arm=arm, task=LogicConfig(n_seen=n), seed=seed))
         for n, arm in pairs
         for seed in FIVE
     ]
+
+
+def _price() -> list[Cell]:
+    arms = ("standard", "freeze", "reset", "reset_half")
+    return [Cell(arm, logic_run("text", arm, seed=seed)) for seed in range(10, 13) for arm in arms]
 
 
 Store = tuple[list[dict[str, Any]], dict[str, Tensor]]  # rows, and tensors by name
@@ -159,19 +172,21 @@ def run_live(cell: Cell, device: str = "cpu") -> Store:
     return [{"threads": cell.threads, **row} for row in rows], tensors
 
 
-PROBE_EVERY = 200  # steps between repairs of unseen rows, and between silencings of the copy head
+# seen names -> steps between repairs of unseen rows, and between silencings of the copy head
+PROBE_EVERY = {1000: 200, 50: 400}
 COSINES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999)
 FACTORS = (2.0, 1.5, 1.0, 0.75, 0.5, 0.35, 0.25, 0.1)
 
 
 def run_arms(cell: Cell, device: str = "cpu") -> Store:
-    """Train one cell in one go; at 50 and 1000 names also change the model, measure, change it back.
+    """Train one cell in one go; where PROBE_EVERY says so also change the model, measure, change it back.
 
     Column `variant` says what was changed, and `level` by how much: `as trained`; where the embedding
     learns throughout, each repair of lib.repair.METHODS; with a copy head, `no copy head`; where it is
     frozen, at the end, `cosine` and `norm`. All models are tied: columns of W_U stand for both.
     """
     run, task = cell.run, cell.run.task
+    assert isinstance(task, LogicConfig)
     head = {"arm": cell.arm, "n_seen": task.n_seen, "depth": task.depth, "seed": run.seed}
     rows: list[dict[str, Any]] = []
 
@@ -183,7 +198,7 @@ def run_arms(cell: Cell, device: str = "cpu") -> Store:
 
     def observe(step: int, model: Transformer) -> None:
         measure(step, model, "as trained")
-        if step % PROBE_EVERY or task.n_seen not in (50, 1000):
+        if step % PROBE_EVERY.get(task.n_seen, run.steps + 1):
             return
         if run.policy == Learn():
             for method in METHODS:
@@ -234,6 +249,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "logic_live": (_live, run_live),
     "logic_long": (_long, run_rows),
     "arms": (_arms, run_arms),
+    "price": (_price, run_cell),
 }
 
 

@@ -31,7 +31,7 @@ from lib.configuration import config_hash, describe
 
 STORE = Path(__file__).parent.parent / "book" / "results"
 SCRATCH = STORE.parent.parent / ".runs"  # checkpoints of unfinished runs, not tracked
-PACKAGES = ("torch", "numpy", "seeing-the-unseen")
+PACKAGES = ("torch", "numpy", "sympy", "tokenizers", "seeing-the-unseen")
 
 Rows = Sequence[Mapping[str, Any]]
 Runner = Callable[[Any], tuple[Rows, Mapping[str, Tensor]]]

@@ -11,21 +11,19 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
 from lib.configuration import describe
-from lib.evaluation import evaluate
-from lib.generators import logic, stream
+from lib.evaluation import Task, answer_loss, evaluate
+from lib.generators import logic, stream, text
 from lib.models.transformer import Transformer, TransformerConfig, initialise
 from lib.policies import Learn
 
@@ -39,10 +37,11 @@ class RunConfig:
     `lr` is the step size of all weights, times `embed_lr_scale` for the (un)embedding. Weight decay
     acts on all weights: decoupled for `adamw`, as L2 in the gradient for `adam_l2` and `sgd`
     (momentum 0.9). Evaluation happens at step 0, every `eval_every` steps and at the end, on
-    `eval_problems` problems per test set and half.
+    `eval_problems` problems per test set and half (windows of text per part). `precision` is that of
+    the matrix products in training; `compiled` asks for torch.compile, on CUDA only.
     """
 
-    task: logic.LogicConfig
+    task: Task
     model: TransformerConfig
     policy: Learn = Learn()
     optimiser: str = "adamw"
@@ -54,12 +53,16 @@ class RunConfig:
     eval_every: int = 100
     eval_problems: int = 256
     seed: int = 0
+    precision: str = field(default="float32", metadata={"later": True})
+    compiled: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if self.optimiser not in OPTIMISERS:
             raise ValueError(
                 f"optimiser {self.optimiser!r} is unknown: use one of {', '.join(OPTIMISERS)}"
             )
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision {self.precision!r} is unknown: use float32 or bfloat16")
         if self.model.d_vocab != self.task.d_vocab:
             raise ValueError(
                 f"the model has {self.model.d_vocab} tokens, the task {self.task.d_vocab}: make them equal"
@@ -124,16 +127,12 @@ def make_optimiser(config: RunConfig, model: Transformer) -> torch.optim.Optimiz
     return torch.optim.SGD(groups, momentum=0.9, **shared)
 
 
-def batch_of(config: RunConfig, step: int) -> logic.Problems:
-    """The training batch of a step: seen names only, the same on every device."""
-    return logic.sample(config.task, config.batch, stream(config.seed, "batch", step), "seen")
-
-
-def answer_loss(model: Transformer, tokens: Tensor, answer_length: int) -> Float[Tensor, ""]:
-    """Mean cross-entropy over the last `answer_length` tokens; the prompt is not trained on."""
-    n = answer_length
-    logits = model(tokens[:, :-1], last=n)
-    return F.cross_entropy(logits.flatten(0, 1), tokens[:, -n:].flatten())
+def batch_of(config: RunConfig, step: int) -> logic.Problems | text.Windows:
+    """The training batch of a step: seen names only, or training files; the same on every device."""
+    generator = stream(config.seed, "batch", step)
+    if isinstance(config.task, text.TextConfig):
+        return text.sample(config.task, config.batch, generator, "train")
+    return logic.sample(config.task, config.batch, generator, "seen")
 
 
 def train(
@@ -157,6 +156,9 @@ def train(
     target = pick_device(device)
     model = initialise(Transformer(config.model), stream(config.seed, "weights")).to(target)
     optimizer = make_optimiser(config, model)
+    fast = config.compiled and target.type == "cuda"
+    compiled = cast(Transformer, torch.compile(model)) if fast else model
+    mixed = torch.autocast(target.type, torch.bfloat16, enabled=config.precision == "bfloat16")
     history: list[dict[str, float | int]] = []
     start = 0
     if checkpoint is not None and checkpoint.exists():
@@ -174,9 +176,9 @@ def train(
         steps, initial=start, total=config.steps, disable=None, desc=f"seed {config.seed}"
     ):
         config.policy.before_step(model, optimizer, step, config.seed)
-        loss = answer_loss(
-            model, batch_of(config, step).tokens.to(target), config.task.answer_length
-        )
+        tokens = batch_of(config, step).tokens.to(target)
+        with mixed:
+            loss = answer_loss(compiled, tokens, config.task.answer_length)
         value = loss.item()
         if not math.isfinite(value):
             raise FloatingPointError(

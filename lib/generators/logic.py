@@ -25,9 +25,49 @@ ARROW, FACT, QUERY, ANS, TRUE, FALSE = range(len(SPECIALS))
 SPLITS = ("seen", "query_unseen", "all_unseen")
 
 
+class Names:
+    """The vocabulary of a logic task. Token ids: specials, then seen names, then unseen names."""
+
+    n_seen: int
+    n_unseen: int
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @property
+    def d_vocab(self) -> int:
+        return len(self.specials) + self.n_seen + self.n_unseen
+
+    @property
+    def seen(self) -> range:
+        """Token ids of the names that training may use."""
+        return range(len(self.specials), len(self.specials) + self.n_seen)
+
+    @property
+    def unseen(self) -> range:
+        """Token ids of the names that no training batch contains."""
+        return range(self.seen.stop, self.d_vocab)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens up to and including ANS."""
+        raise NotImplementedError
+
+    @property
+    def answer_length(self) -> int:
+        """Tokens after ANS: names, then the verdict."""
+        raise NotImplementedError
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and answer together."""
+        return self.prompt_length + self.answer_length
+
+
 @dataclass(frozen=True)
-class LogicConfig:
-    """One vocabulary and one depth. Token ids: specials, then seen names, then unseen names.
+class LogicConfig(Names):
+    """One vocabulary and one depth.
 
     Training draws names from the seen part only; `unseen` names exist so that tests can use them.
     """
@@ -54,33 +94,17 @@ class LogicConfig:
         return 2 * (self.depth + 1)
 
     @property
-    def d_vocab(self) -> int:
-        return len(SPECIALS) + self.n_seen + self.n_unseen
-
-    @property
-    def seen(self) -> range:
-        """Token ids of the names that training may use."""
-        return range(len(SPECIALS), len(SPECIALS) + self.n_seen)
-
-    @property
-    def unseen(self) -> range:
-        """Token ids of the names that no training batch contains."""
-        return range(self.seen.stop, self.d_vocab)
+    def specials(self) -> tuple[str, ...]:
+        return SPECIALS
 
     @property
     def prompt_length(self) -> int:
-        """Tokens up to and including ANS."""
         return 6 * self.depth + 5
 
     @property
     def answer_length(self) -> int:
         """Tokens after ANS: the fact, the derived names, the verdict."""
         return self.depth + 2
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and answer together."""
-        return self.prompt_length + self.answer_length
 
 
 class Problems(NamedTuple):
@@ -109,7 +133,7 @@ def sample(
         raise ValueError(f"n is {n}: ask for at least one problem")
     k = config.depth
     part = config.unseen if split == "all_unseen" else config.seen
-    names = _distinct(len(part), config.n_names, n, generator) + part.start
+    names = distinct(len(part), config.n_names, n, generator) + part.start
     true_chain, other_chain = names[:, : k + 1], names[:, k + 1 :]
     if verdict is None:
         holds = torch.rand(n, generator=generator) < 0.5
@@ -143,7 +167,7 @@ def sample(
     return Problems(tokens, holds)
 
 
-def _distinct(
+def distinct(
     high: int, k: int, n: int, generator: torch.Generator
 ) -> Int[Tensor, "problems names"]:
     """`n` ordered draws of `k` different numbers below `high`, all equally likely.
@@ -160,14 +184,14 @@ def _distinct(
     return names
 
 
-def decode(config: LogicConfig, tokens: Int[Tensor, " tokens"] | list[int]) -> str:
+def decode(config: Names, tokens: Int[Tensor, " tokens"] | list[int]) -> str:
     """Readable text: seen names are `s0, s1, ...`, unseen ones `u0, u1, ...`."""
     words = []
     for token in torch.as_tensor(tokens).tolist():
         if not 0 <= token < config.d_vocab:
             raise ValueError(f"token {token} is outside the vocabulary of {config.d_vocab}")
-        if token < len(SPECIALS):
-            words.append(SPECIALS[token])
+        if token < config.seen.start:
+            words.append(config.specials[token])
         elif token in config.seen:
             words.append(f"s{token - config.seen.start}")
         else:

@@ -1,5 +1,6 @@
 """What a model writes, scored against a slow loop and against free-running greedy decoding."""
 
+import dataclasses
 import math
 
 import pytest
@@ -25,7 +26,7 @@ def problems(split="seen", n=40, seed=1, verdict=None):
 
 
 def model(seed=0, **changes):
-    return initialise(Transformer(SIZES), seeded(seed)).eval()
+    return initialise(Transformer(dataclasses.replace(SIZES, **changes)), seeded(seed)).eval()
 
 
 class Forgetful(Transformer):
@@ -209,3 +210,101 @@ def test_rows_of_both_matrices_are_measured_apart(tied):
             assert row[f"{matrix}_{group}_cosine"] == pytest.approx(geometry.mean_cosine(x))
             assert row[f"{matrix}_{group}_norm"] == pytest.approx(float(x.norm(dim=1).mean()))
     assert (row["W_E_unseen_cosine"] == row["W_U_unseen_cosine"]) == tied
+
+
+PARTS = ("stream", "copy")
+each_split = pytest.mark.parametrize("split", logic.SPLITS)
+each_model = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+
+
+def attributed(subject, n=30):
+    return evaluation.direct_parts(subject, TASK, n, seeded(5))
+
+
+def directly(subject, split, n=30):
+    """Logits of due names minus the mean logit, from the model's output: [problems, depth + 1]."""
+    generator = seeded(5)
+    for earlier in logic.SPLITS:  # the splits are drawn one after the other
+        tokens = logic.sample(TASK, n, generator, earlier, True).tokens
+        if earlier == split:
+            break
+    with torch.no_grad():
+        logits = subject(tokens).double()
+    added = torch.zeros(n, TASK.depth + 1, dtype=torch.double)
+    for problem, text in enumerate(tokens.tolist()):
+        for j in range(TASK.depth + 1):
+            due = TASK.prompt_length + j
+            written = logits[problem, due - 1]
+            added[problem, j] = written[text[due]] - written.mean()
+    return added
+
+
+def due_mean(added, split):
+    """Where only the query is unseen it stands last in the true chain."""
+    return float((added[:, -1] if split == "query_unseen" else added).mean())
+
+
+def loud(**changes):
+    """A model whose copy head is not at its initial strength."""
+    subject = model(copy=True, **changes)
+    with torch.no_grad():
+        subject.copy.gate.fill_(-1.7)
+    return subject
+
+
+@each_split
+@each_model
+def test_direct_parts_add_up_to_the_centred_logit(split, tied):
+    row = attributed(loud(tied=tied))
+    want = due_mean(directly(loud(tied=tied), split), split)
+    assert sum(row[f"direct_{part}_{split}"] for part in PARTS) == pytest.approx(want, abs=1e-5)
+    assert all(abs(row[f"direct_{part}_{split}"]) > 1e-3 for part in PARTS)
+
+
+@each_split
+@each_model
+def test_the_copy_part_is_what_goes_missing_without_the_head(split, tied):
+    subject, silent = loud(tied=tied), loud(tied=tied)
+    with torch.no_grad():
+        silent.copy.gate.zero_()
+    lost = directly(subject, split) - directly(silent, split)
+    row = attributed(subject)
+    assert row[f"direct_copy_{split}"] == pytest.approx(due_mean(lost, split), abs=1e-5)
+    assert attributed(silent)[f"direct_copy_{split}"] == 0
+    assert attributed(silent)[f"direct_stream_{split}"] == row[f"direct_stream_{split}"]
+
+
+@each_split
+def test_without_a_copy_head_all_is_the_stream(split):
+    row = attributed(model())
+    assert row[f"direct_copy_{split}"] == 0
+    want = due_mean(directly(model(), split), split)
+    assert row[f"direct_stream_{split}"] == pytest.approx(want, abs=1e-5)
+
+
+def test_only_the_query_counts_where_only_it_is_unseen():
+    added = directly(model(), "query_unseen")
+    got = attributed(model())["direct_stream_query_unseen"]
+    assert got == pytest.approx(float(added[:, -1].mean()), abs=1e-5)
+    assert abs(got - float(added.mean())) > 1e-3
+    assert abs(got - float(added[:, :-1].mean())) > 1e-3
+
+
+def test_a_logit_added_to_every_token_is_no_credit():
+    """A vector added to all rows of W_U moves all logits alike."""
+    subject = loud(tied=False)
+    before = attributed(subject)
+    with torch.no_grad():
+        subject.W_U += torch.randn(8, generator=seeded())
+    assert attributed(subject) == pytest.approx(before, abs=1e-5)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_attribution_is_deterministic_and_leaves_the_model_alone(copy):
+    subject = model(copy=copy)
+    before = {n: p.detach().clone() for n, p in subject.named_parameters()}
+    first, second = attributed(subject), attributed(subject)
+    assert first == second
+    assert list(first) == [f"direct_{part}_{split}" for split in logic.SPLITS for part in PARTS]
+    assert all(type(value) is float and math.isfinite(value) for value in first.values())
+    assert all(torch.equal(before[n], p) and p.grad is None for n, p in subject.named_parameters())

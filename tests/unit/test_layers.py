@@ -9,13 +9,20 @@ LIB = Path(__file__).parents[2] / "lib"
 # ground floor first; rooms on one line know nothing of each other
 FLOORS = [
     ["configuration", "geometry", "theory", "generators", "models.copy_attention"],
-    ["models.transformer", "generators.logic", "fixed_features"],
-    ["policies", "results", "evaluation", "repair"],
+    [
+        "models.transformer",
+        "generators.logic",
+        "generators.text",
+        "generators.analogy",
+        "fixed_features",
+    ],
+    ["generators.horn", "policies", "results", "repair"],
+    ["evaluation"],
     ["training"],
     ["experiments"],
     ["claims"],
     ["ledger.collapse"],
-    ["ledger.arms"],
+    ["ledger.arms", "ledger.price"],
     ["ledger"],
     ["plotting"],
     ["bench", "exercises"],

@@ -130,7 +130,7 @@ def test_each_name_is_drawn_equally_often_at_each_place(task):
 
 
 def test_each_ordered_draw_is_equally_likely():
-    draws = logic._distinct(4, 3, 24_000, seeded(9))
+    draws = logic.distinct(4, 3, 24_000, seeded(9))
     codes = (draws * torch.tensor([16, 4, 1])).sum(1)
     counts = torch.bincount(codes, minlength=64).double()
     assert int((counts > 0).sum()) == 24  # 4 x 3 x 2 ordered draws without repetition
@@ -140,7 +140,7 @@ def test_each_ordered_draw_is_equally_likely():
 @given(st.integers(1, 12), st.data())
 def test_draws_differ_for_any_sizes(k, data):
     high = data.draw(st.integers(k, 30))
-    draws = logic._distinct(high, k, 20, seeded(data.draw(st.integers(0, 9))))
+    draws = logic.distinct(high, k, 20, seeded(data.draw(st.integers(0, 9))))
     assert all(len(set(row)) == k and set(row) <= set(range(high)) for row in draws.tolist())
 
 
