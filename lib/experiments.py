@@ -198,7 +198,7 @@ def run_arms(cell: Cell, device: str = "cpu") -> Store:
 
     def observe(step: int, model: Transformer) -> None:
         measure(step, model, "as trained")
-        if step % PROBE_EVERY.get(task.n_seen, run.steps + 1):
+        if task.n_seen not in PROBE_EVERY or step % PROBE_EVERY[task.n_seen]:
             return
         if run.policy == Learn():
             for method in METHODS:
