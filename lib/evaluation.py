@@ -13,11 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lib import geometry
-from lib.generators import logic, text
+from lib.generators import horn, logic, text
 from lib.models.transformer import Transformer
 
 HALVES = {"true": True, "false": False}
-Task = logic.LogicConfig | text.TextConfig
+Logic = logic.LogicConfig | horn.HornConfig
+Task = Logic | text.TextConfig
 KINDS = ("right", "other_unseen", "seen_here", "seen_elsewhere", "special")
 
 
@@ -31,7 +32,7 @@ def evaluate(
     row: dict[str, float] = {}
     for split in logic.SPLITS:
         for half, verdict in HALVES.items():
-            batch = logic.sample(task, problems, generator, split, verdict)
+            batch = problems_of(task, problems, generator, split, verdict)
             written = predict(model, batch.tokens, task.answer_length)
             for measure, value in scores(written, batch.tokens).items():
                 row[f"{measure}_{split}_{half}"] = value
@@ -39,6 +40,15 @@ def evaluate(
                 for kind, share in kinds_written(written, batch.tokens, task).items():
                     row[f"writes_{kind}_{split}"] = share
     return row | row_geometry(model, task)
+
+
+def problems_of(
+    task: Logic, n: int, generator: torch.Generator, split: str, verdict: bool | None = None
+) -> logic.Problems:
+    """`n` problems from the sampler that belongs to the task."""
+    if isinstance(task, horn.HornConfig):
+        return horn.sample(task, n, generator, split, verdict)
+    return logic.sample(task, n, generator, split, verdict)
 
 
 INDUCTION = 12  # different tokens that are shown once and begun again
@@ -106,7 +116,7 @@ def scores(
 def kinds_written(
     written: Int[Tensor, "problems answer"],
     tokens: Int[Tensor, "problems tokens"],
-    task: logic.LogicConfig,
+    task: Logic,
 ) -> dict[str, float]:
     """Where an unseen name was due: the share of answers of each kind; the shares add up to 1.
 
@@ -128,7 +138,7 @@ def kinds_written(
 
 @torch.no_grad()
 def direct_parts(
-    model: Transformer, task: logic.LogicConfig, problems: int, generator: torch.Generator
+    model: Transformer, task: Logic, problems: int, generator: torch.Generator
 ) -> dict[str, float]:
     """Direct logit attribution of names that are due, True half: who writes them, the stream or the
     copy head?
@@ -140,7 +150,7 @@ def direct_parts(
     row = {}
     W_U = model.W_U - model.W_U.mean(dim=0)
     for split in logic.SPLITS:
-        tokens = logic.sample(task, problems, generator, split, True).tokens.to(W_U.device)
+        tokens = problems_of(task, problems, generator, split, True).tokens.to(W_U.device)
         answer = tokens[:, -task.answer_length : -1]
         parts = model.run(tokens[:, :-1], ["final", *(["copy.out"] if model.copy else [])])
         counts = answer >= (task.unseen.start if split == "query_unseen" else 0)

@@ -22,6 +22,7 @@ from lib.evaluation import Task, direct_parts, evaluate
 from lib.fixed_features import ARMS as LEMMA_ARMS
 from lib.fixed_features import FixedFeatures, train_on_fixed_features
 from lib.generators import stream
+from lib.generators.horn import HornConfig
 from lib.generators.logic import LogicConfig
 from lib.generators.text import TextConfig
 from lib.models.transformer import Transformer, TransformerConfig
@@ -30,13 +31,36 @@ from lib.repair import METHODS, collapse, redraw, replaced, scaled, silenced_cop
 from lib.training import RunConfig, train
 
 
-def _preset(task: LogicConfig, sizes: Mapping[str, Any], **run: Any) -> RunConfig:
+def _preset(task: LogicConfig | HornConfig, sizes: Mapping[str, Any], **run: Any) -> RunConfig:
     return RunConfig(task, TransformerConfig(task.d_vocab, positions="learned", **sizes), **run)
 
 
 PRESETS: dict[str, RunConfig] = {
     # two minutes on one core
     "laptop": _preset(LogicConfig(), {}),
+    "horn": _preset(HornConfig(), {}),
+    # one GPU, minutes
+    "workstation": _preset(
+        LogicConfig(n_seen=9600, n_unseen=100),
+        {"d_model": 256, "n_layers": 4, "n_heads": 8},
+        lr=1e-3,
+        batch=256,
+        steps=20_000,
+        eval_every=500,
+        compiled=True,
+    ),
+    # the size of paper A: 65 million parameters
+    "paper": _preset(
+        LogicConfig(depth=3, n_seen=9600, n_unseen=100),
+        {"d_model": 768, "n_layers": 8, "n_heads": 12, "embed_std": 0.02},
+        lr=3e-4,
+        embed_lr_scale=1.0,
+        batch=256,
+        steps=20_000,
+        eval_every=500,
+        precision="bfloat16",
+        compiled=True,
+    ),
     # language modelling on real text, two minutes on one core
     "text": RunConfig(
         TextConfig(),
@@ -204,7 +228,12 @@ def run_arms(cell: Cell, device: str = "cpu") -> Store:
             for method in METHODS:
                 draws = stream(run.seed, method, step)
                 change = partial(
-                    redraw, seen=task.seen, unseen=task.unseen, method=method, generator=draws
+                    redraw,
+                    seen=task.seen,
+                    unseen=task.unseen,
+                    method=method,
+                    generator=draws,
+                    embed_std=run.model.embed_std,
                 )
                 with replaced(model, change):
                     measure(step, model, method)

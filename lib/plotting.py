@@ -61,6 +61,18 @@ CONDITIONS: dict[str, Look] = {
     "freeze+copy": Look("freeze + copy", SKY, "D", "-."),
     "reset+copy": Look("reset + copy", PURPLE, "P", "-."),
     "untied": Look("untied", BLACK, "X", ":"),
+    "reset_half": Look("reset until half-way", BLACK, "<", ":"),
+    "reset_half+copy": Look("reset until half-way + copy", GREEN, ">", ":"),
+    # what is done to unseen rows after training
+    "as trained": Look("as trained", VERMILLION, "o", "-"),
+    "fresh": Look("fresh draws", SKY, "D", "--"),
+    "mean_cov": Look("seen rows' mean and covariance", BLUE, "s", "-"),
+    "stretched": Look("own parts stretched", ORANGE, "v", "--"),
+    "recentred": Look("own parts, seen mean", GREY, "X", ":"),
+    "recentred_stretched": Look("stretched, seen mean", GREEN, "^", "-."),
+    "duplicates": Look("copies of seen rows", BLACK, "x", ":"),
+    "swapped": Look("rows of seen names", PURPLE, "P", "-."),
+    "no copy head": Look("copy head silenced", GREY, "d", ":"),
     # who takes the steps
     "adamw": Look("AdamW", VERMILLION, "p", "-"),
     "adamw_no_decay": Look("AdamW, no decay", ORANGE, "<", "--"),

@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lib.configuration import describe
-from lib.evaluation import Task, answer_loss, evaluate
+from lib.evaluation import Task, answer_loss, evaluate, problems_of
 from lib.generators import logic, stream, text
 from lib.models.transformer import Transformer, TransformerConfig, initialise
 from lib.policies import Learn
@@ -132,7 +132,7 @@ def batch_of(config: RunConfig, step: int) -> logic.Problems | text.Windows:
     generator = stream(config.seed, "batch", step)
     if isinstance(config.task, text.TextConfig):
         return text.sample(config.task, config.batch, generator, "train")
-    return logic.sample(config.task, config.batch, generator, "seen")
+    return problems_of(config.task, config.batch, generator, "seen")
 
 
 def train(

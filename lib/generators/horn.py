@@ -33,6 +33,7 @@ class HornConfig(Names):
     `derived` and `facts` count the names of one side; a problem has two sides.
     """
 
+    specials = SPECIALS
     derived: int = 3
     facts: int = 2
     n_seen: int = 1000
@@ -69,10 +70,6 @@ class HornConfig(Names):
     def answer_length(self) -> int:
         """Tokens after ANS: the derived names, the verdict."""
         return self.derived + 1
-
-    @property
-    def specials(self) -> tuple[str, ...]:
-        return SPECIALS
 
 
 def sample(

@@ -13,7 +13,7 @@ its chain.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -28,12 +28,9 @@ SPLITS = ("seen", "query_unseen", "all_unseen")
 class Names:
     """The vocabulary of a logic task. Token ids: specials, then seen names, then unseen names."""
 
+    specials: ClassVar[tuple[str, ...]]
     n_seen: int
     n_unseen: int
-
-    @property
-    def specials(self) -> tuple[str, ...]:
-        raise NotImplementedError
 
     @property
     def d_vocab(self) -> int:
@@ -72,6 +69,7 @@ class LogicConfig(Names):
     Training draws names from the seen part only; `unseen` names exist so that tests can use them.
     """
 
+    specials = SPECIALS
     depth: int = 2
     n_seen: int = 1000
     n_unseen: int = 50
@@ -92,10 +90,6 @@ class LogicConfig(Names):
     def n_names(self) -> int:
         """Different names in one problem."""
         return 2 * (self.depth + 1)
-
-    @property
-    def specials(self) -> tuple[str, ...]:
-        return SPECIALS
 
     @property
     def prompt_length(self) -> int:

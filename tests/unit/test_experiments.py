@@ -47,7 +47,7 @@ def ran(arm):
         return ends[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "PROBE_EVERY", 1)
+        patch.setattr(experiments, "PROBE_EVERY", {50: 1})
         patch.setattr(experiments, "train", watched)
         rows, tensors = experiments.run_arms(small(arm))
     assert len(ends) == 1 and not tensors
@@ -70,10 +70,10 @@ def only(rows):
     return rows[0]
 
 
-def expected(arm, n_seen=50, evaluated=range(STEPS + 1), probed=range(STEPS + 1)):
+def expected(arm, evaluated=range(STEPS + 1), probed=range(STEPS + 1)):
     """(variant, level, step) of all rows of an arm; no level is None."""
     rows = [("as trained", None, step) for step in evaluated]
-    if n_seen in (50, 1000):
+    if probed:
         if arm in ("standard", "copy"):
             rows += [(method, None, step) for method in METHODS for step in probed]
         if "copy" in arm:
@@ -113,8 +113,8 @@ def test_cells_of_the_sweep_have_their_rows(monkeypatch, cell):
     monkeypatch.setattr(experiments, "evaluate", lambda *args: {})
     monkeypatch.setattr(experiments, "direct_parts", lambda *args: {})
     got = keys(experiments.run_arms(cell)[0])
-    n_seen = cell.run.task.n_seen
-    assert got == expected(cell.arm, n_seen, range(0, 2401, 100), range(0, 2401, 200))
+    probed = {1000: range(0, 2401, 200), 50: range(0, 2401, 400)}
+    assert got == expected(cell.arm, range(0, 2401, 100), probed.get(cell.run.task.n_seen))
 
 
 def test_all_rows_of_all_arms_have_the_same_columns():
@@ -287,5 +287,7 @@ def test_runs_of_the_sweep_of_arms_are_as_its_probes_take_for_granted():
     for cell in experiments._arms():
         run = cell.run
         assert run.model.tied and run.model.embed_std == default
-        assert run.steps % experiments.PROBE_EVERY == 0 == experiments.PROBE_EVERY % run.eval_every
+        if run.task.n_seen in experiments.PROBE_EVERY:
+            every = experiments.PROBE_EVERY[run.task.n_seen]
+            assert run.steps % every == 0 == every % run.eval_every
         assert run.task.n_seen >= run.task.n_unseen  # `duplicates` and `swapped` need as many

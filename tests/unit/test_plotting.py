@@ -87,11 +87,23 @@ def test_conditions_can_be_told_apart_without_red_and_green():
             "sgd_momentum",
         ],
         ["seen", "unseen", "special"],
+        ["standard", "copy", "reset", "reset+copy", "reset_half", "reset_half+copy"],
+        [
+            "as trained",
+            "fresh",
+            "mean_cov",
+            "stretched",
+            "recentred",
+            "recentred_stretched",
+            "duplicates",
+            "swapped",
+        ],
+        ["copy", "no copy head"],
     ]
-    assert sorted(itertools.chain(*groups)) == sorted(plotting.CONDITIONS)
-    markers = [mark.marker for mark in plotting.CONDITIONS.values()]
-    assert len(set(markers)) == len(markers)
+    assert set(itertools.chain(*groups)) == set(plotting.CONDITIONS)
     for group in groups:  # these stand in one figure together
+        markers = [plotting.CONDITIONS[name].marker for name in group]
+        assert len(set(markers)) == len(markers)
         for a, b in itertools.combinations(group, 2):
             one, two = plotting.CONDITIONS[a], plotting.CONDITIONS[b]
             assert one.color != two.color
