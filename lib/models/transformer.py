@@ -63,15 +63,16 @@ class TransformerConfig:
 
 
 def rotary(
-    x: Float[Tensor, "batch n_heads tokens d_head"], first: int = 0, base: float = 10_000.0
-) -> Float[Tensor, "batch n_heads tokens d_head"]:
+    x: Float[Tensor, "*batch tokens d_head"], first: int = 0, base: float = 10_000.0
+) -> Float[Tensor, "*batch tokens d_head"]:
     """Turn each pair (i, i + d_head / 2) of coordinates by position x base^(-2 i / d_head) [RoPE].
 
     `first` is the position of the first token of `x`.
     """
     tokens, half = x.shape[-2], x.shape[-1] // 2
-    frequency = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    position = torch.arange(first, first + tokens, device=x.device, dtype=torch.float32)
+    exact = torch.float64 if x.dtype == torch.float64 else torch.float32
+    frequency = base ** (-torch.arange(half, device=x.device, dtype=exact) / half)
+    position = torch.arange(first, first + tokens, device=x.device, dtype=exact)
     angle = position[:, None] * frequency
     cos, sin = torch.cat([angle, angle], -1).cos(), torch.cat([-angle, angle], -1).sin()
     return x * cos.to(x.dtype) + x.roll(half, -1) * sin.to(x.dtype)

@@ -16,7 +16,7 @@ FLOORS = [
         "generators.analogy",
         "fixed_features",
     ],
-    ["generators.horn", "policies", "results", "repair"],
+    ["generators.horn", "ensemble", "policies", "results", "repair"],
     ["evaluation"],
     ["training"],
     ["experiments"],
