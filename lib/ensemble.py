@@ -51,6 +51,14 @@ class Ensemble:
     def W_U(self) -> Float[Tensor, "models d_vocab d_model"]:
         return self.parameters["W_E" if self.config.tied else "W_U"]
 
+    def to(self, device: torch.device) -> Ensemble:
+        """The same ensemble on a device."""
+        self.parameters = {
+            name: value.detach().to(device).requires_grad_()
+            for name, value in self.parameters.items()
+        }
+        return self
+
     def member(self, index: int) -> Transformer:
         """One member as a model of its own, a copy."""
         model = Transformer(self.config).to(self.W_E)

@@ -17,6 +17,12 @@ import torch
 from torch import Tensor
 
 from lib import results
+from lib.analogy_sweeps import (
+    dynamics_cells,
+    run_dynamics,
+    run_sensitivity,
+    sensitivity_cells,
+)
 from lib.configuration import config_hash, nearest
 from lib.evaluation import Task, direct_parts, evaluate
 from lib.fixed_features import ARMS as LEMMA_ARMS
@@ -279,6 +285,8 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "logic_long": (_long, run_rows),
     "arms": (_arms, run_arms),
     "price": (_price, run_cell),
+    "dynamics": (dynamics_cells, run_dynamics),
+    "sensitivity": (sensitivity_cells, run_sensitivity),
 }
 
 

@@ -8,7 +8,7 @@ part), so read norm, individual part and cosine together.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 EXACT_ROWS = 2048  # up to here all pairs are formed; beyond, quantiles come from sampled pairs
@@ -105,6 +105,26 @@ def principal_axes(
     mean = x.mean(dim=0)
     axes = torch.linalg.svd(x - mean, full_matrices=False).Vh[:k].T
     return mean, axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()
+
+
+def dirichlet_energy(
+    x: Float[Tensor, "rows d"], edges: Int[Tensor, "edges 2"], normalised: bool = True
+) -> float:
+    """Mean squared distance along the edges of a graph on the rows (paper B).
+
+    It is trace(X^T L X) over the number of edges, L the graph's Laplacian. Normalised, rows count by
+    direction only: 2 - 2 cos along an edge, 0 when all agree, 2 when they are orthogonal. Raises
+    ValueError without edges.
+    """
+    if len(edges) == 0:
+        raise ValueError("no edges: the energy needs at least one pair of rows")
+    x = _unit(x.double()) if normalised else x.double()
+    return float((x[edges[:, 0]] - x[edges[:, 1]]).square().sum(dim=1).mean())
+
+
+def parallelism(x: Float[Tensor, "rows d"], direction: Float[Tensor, " d"]) -> float:
+    """Mean cosine between each row and one direction, e_t - e_s and f in paper B."""
+    return float((_unit(x.double()) @ _unit(direction.double()[None])[0]).mean())
 
 
 def _unit(x: Float[Tensor, "rows d"]) -> Float[Tensor, "rows d"]:

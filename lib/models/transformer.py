@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,8 @@ Keep = Callable[[str, Tensor], None]
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes of one model. `embed_std` is the standard deviation of fresh (un)embedding entries.
+    """Sizes of one model. `embed_std` is the standard deviation of fresh (un)embedding entries,
+    `weight_std` that of the other matrices (None: 1 / sqrt(d_in) for d_in inputs).
 
     `positions` is `rotary`, or `learned`: a vector per position, for at most `n_ctx` tokens. On a
     grid of fixed places, as in the logic task, learned positions are found several times sooner.
@@ -40,6 +41,7 @@ class TransformerConfig:
     embed_std: float = 0.25
     positions: str = "rotary"
     n_ctx: int = 64
+    weight_std: float | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         for name in ("d_vocab", "d_model", "n_layers", "n_heads", "n_ctx"):
@@ -54,6 +56,8 @@ class TransformerConfig:
             raise ValueError(
                 f"positions {self.positions!r} is unknown: use one of {', '.join(POSITIONS)}"
             )
+        if self.weight_std is not None and not self.weight_std > 0:
+            raise ValueError(f"weight_std {self.weight_std} must be above 0")
         if not self.embed_std > 0:
             raise ValueError(f"embed_std {self.embed_std} must be above 0")
 
@@ -223,14 +227,15 @@ def initialise(model: Transformer, generator: torch.Generator) -> Transformer:
 
     Entries of the (un)embedding have standard deviation `embed_std`, those of learned positions
     twice that (with less, many seeds stay on a plateau where a name's place is not found); a matrix
-    with d_in inputs has 1 / sqrt(d_in); biases are 0, LayerNorm gains and the copy gate 1.
+    with d_in inputs has `weight_std`, or 1 / sqrt(d_in); biases are 0, LayerNorm gains and the copy gate 1.
     """
     std = {id(p): model.config.embed_std for p in model.embedding_parameters()}
     std[id(model.W_pos)] = 2 * model.config.embed_std
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 2:
-                scale = std.get(id(parameter), 1 / math.sqrt(parameter.shape[1]))
+                usual = model.config.weight_std or 1 / math.sqrt(parameter.shape[1])
+                scale = std.get(id(parameter), usual)
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
             else:
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)
