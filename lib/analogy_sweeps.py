@@ -104,14 +104,15 @@ def _histories(cell: AnalogyCell, device: str) -> Iterator[tuple[int, list[dict[
 
 
 def run_dynamics(cell: AnalogyCell, device: str = "cpu") -> tuple[list[dict[str, Any]], dict]:
-    """A row for each evaluation of each seed."""
-    rows = [
-        {"arm": cell.value, "seed": seed, **row}
-        for seed, history in _histories(cell, device)
-        for row in history
-    ]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    return [{name: row.get(name) for name in columns} for row in rows], {}
+    """A row for each evaluation of each seed; columns of W_U are empty where it is W_E."""
+    rows = []
+    for seed, history in _histories(cell, device):
+        for row in history:
+            head = [name.replace("W_E", "W_U") for name in row if name.startswith("W_E")]
+            rows.append(
+                {"arm": cell.value, "seed": seed, **row, **{name: row.get(name) for name in head}}
+            )
+    return rows, {}
 
 
 LAST = (

@@ -13,8 +13,8 @@ import torch
 from lib import experiments, geometry, results
 from lib.configuration import config_hash
 from lib.evaluation import direct_parts, evaluate
-from lib.experiments import COSINES, FACTORS, Cell, logic_run
-from lib.generators import stream
+from lib.experiments import COSINES, FACTORS, PRESETS, Cell, logic_run
+from lib.generators import stream, text
 from lib.generators.logic import LogicConfig
 from lib.models.transformer import Transformer, initialise
 from lib.policies import Freeze, Learn, Reset
@@ -291,3 +291,37 @@ def test_runs_of_the_sweep_of_arms_are_as_its_probes_take_for_granted():
             every = experiments.PROBE_EVERY[run.task.n_seen]
             assert run.steps % every == 0 == every % run.eval_every
         assert run.task.n_seen >= run.task.n_unseen  # `duplicates` and `swapped` need as many
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"), [("paper", 60e6, 75e6), ("workstation", 5e6, 7e6)]
+)
+def test_large_presets_have_their_size(name, low, high):
+    with torch.device("meta"):
+        model = Transformer(PRESETS[name].model)
+    assert low < sum(p.numel() for p in model.parameters()) < high
+
+
+@pytest.mark.parametrize("name", ["paper", "workstation", "text", "horn"])
+def test_presets_take_a_step_at_shrunk_size(name, monkeypatch):
+    """Same code path: precision, compilation asked for (CUDA only), task; smaller numbers."""
+    preset = PRESETS[name]
+    if name == "text":
+        monkeypatch.setattr(
+            text, "sources", lambda part: [(part, "def f(x):\n    return x\n" * 40)]
+        )
+        text.encoded.cache_clear(), text.trained_tokenizer.cache_clear()
+        task = dataclasses.replace(preset.task, vocabulary=260, reserved=12, context=8)
+    else:
+        task = dataclasses.replace(preset.task, n_seen=30, n_unseen=20)
+    model = dataclasses.replace(
+        preset.model, d_vocab=task.d_vocab, d_model=24, n_heads=2, n_layers=2
+    )
+    small = dataclasses.replace(
+        preset, task=task, model=model, batch=4, steps=3, eval_every=3, eval_problems=4
+    )
+    run = train(small, "cpu")
+    text.encoded.cache_clear(), text.trained_tokenizer.cache_clear()
+    assert [row["step"] for row in run.history] == [0, 3]
+    assert all(p.dtype == torch.float32 for p in run.model.parameters())
+    assert run.history[-1]["loss"] > 0
