@@ -128,3 +128,94 @@ def check_steps_until(steps_until: Callable[[float, float, float], int | None]) 
         if left[1] <= share:
             return f"Not yet: {case}. One step fewer is enough. Round up only once."
     return "Right: in three settings your number of steps is enough, and one fewer is not."
+
+
+def check_copy_logits(copy_logits: Callable[[Tensor, Tensor, Tensor, float], Tensor | None]) -> str:
+    """Chapter 5: what a copy head adds to each logit of a tied model at one position."""
+    draws = stream(0, "exercise")
+    W, gate = torch.randn(9, 4, generator=draws), 1.5
+    tokens = torch.tensor([3, 7, 3, 0, 5])
+    pattern = torch.randn(5, generator=draws).softmax(dim=0)
+    value, problem = _attempt(copy_logits, Tensor, pattern, tokens, W, gate)
+    if problem:
+        return problem
+    mixed = pattern @ W[tokens]
+    right = gate * (mixed @ W.T)
+    counts = torch.zeros(len(W)).index_add(0, tokens, pattern)
+    likely = (
+        (mixed @ W.T, "the gate is missing."),
+        (gate * mixed, "that is what the head adds to the stream. W_U still has to read it."),
+        (
+            gate * counts,
+            "attention is not a logit. The embeddings are added, then every row of W is compared with the sum.",
+        ),
+        (counts, "attention is not a logit. Mix the embeddings, then compare with every row of W."),
+        (
+            gate * counts * W.square().sum(1),
+            "each token gets its own square only. Rows are not orthogonal: add what the other tokens give.",
+        ),
+        (
+            gate * (W[tokens[pattern.argmax()]] @ W.T),
+            "the head reads all positions, in shares, not only the one it looks at most.",
+        ),
+        (
+            gate * (W[tokens].sum(0) @ W.T),
+            "each position counts by its attention. Weight the embeddings with the pattern.",
+        ),
+    )
+    if value.shape == right.shape and torch.allclose(value, right, atol=1e-4):
+        return (
+            "Right: nine logits agree. A token that was not read gets one too, from dot products."
+        )
+    for wrong, reason in likely:
+        if value.shape == wrong.shape and torch.allclose(value, wrong, atol=1e-4):
+            return f"Not yet: {reason}"
+    if value.shape != right.shape:
+        return (
+            f"Not yet: the shape is {list(value.shape)}. W has {len(W)} rows, so {len(W)} logits."
+        )
+    off = float((value - right).abs().max())
+    return f"Not yet: off by up to {off:.2f}. Mix embeddings by attention, times gate, times W."
+
+
+def check_draws(draws: Callable[[Tensor, int, torch.Generator], Tensor | None]) -> str:
+    """Chapter 7: draw rows with the mean and covariance of given rows."""
+    generator = stream(0, "exercise")
+    mixing = torch.tensor([[2.0, 0, 0], [1.5, 0.5, 0], [-1, 0.3, 0.2]])
+    x = torch.randn(500, 3, generator=generator) @ mixing.T + torch.tensor([1.0, -2.0, 3.0])
+    n = 20_000
+    new, problem = _attempt(draws, torch.Tensor, x, n, stream(1, "exercise"))
+    if problem:
+        return problem
+    if tuple(new.shape) != (n, 3):
+        return (
+            f"Not yet: asked for {n} draws of 3 numbers, got a tensor of shape {tuple(new.shape)}."
+        )
+    if len(new.unique(dim=0)) < n // 2:
+        return "Not yet: the draws repeat themselves. Draw new rows; do not pick old ones."
+    cov, got, off = torch.cov(x.T), torch.cov(new.T), new.mean(dim=0) - x.mean(dim=0)
+    L = torch.linalg.cholesky(cov)
+
+    def near(want: Tensor) -> bool:
+        return float((got - want).norm() / want.norm()) < 0.1
+
+    if float(off.norm()) > 0.1:
+        return f"Not yet: the mean is off by {float(off.norm()):.2f}. Add the mean of the rows at the end."
+    if near(cov):
+        return "Right: mean and covariance are those of the rows."
+    likely = (
+        (
+            cov.diag().diag(),
+            "each coordinate was drawn on its own. The covariance is more than its diagonal.",
+        ),
+        (L.T @ L, "the factor stands on the wrong side. For rows z, draw z @ L.T."),
+        (
+            cov @ cov,
+            "the covariance itself was used as factor. Take a square root, such as Cholesky's.",
+        ),
+        (torch.eye(3), "the draws were not mixed. Multiply them by a factor of the covariance."),
+    )
+    for wrong, reason in likely:
+        if near(wrong):
+            return f"Not yet: the mean is right, the covariance is not: {reason}"
+    return "Not yet: the mean is right, the covariance is not. What is the covariance of L z?"

@@ -95,6 +95,8 @@ ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reset+copy": ({"policy": Reset()}, {"copy": True}),
     "reset_half": ({"policy": Reset(until=1200)}, {}),
     "reset_half+copy": ({"policy": Reset(until=1200)}, {"copy": True}),
+    "standard_slow": ({"embed_lr_scale": 0.1}, {}),
+    "copy_slow": ({"embed_lr_scale": 0.1}, {"copy": True}),
     "untied": ({}, {"tied": False}),
     "adamw_full": ({"embed_lr_scale": 1.0}, {}),
     "adamw_no_decay": ({"weight_decay": 0.0}, {}),
@@ -162,9 +164,12 @@ FIVE = range(10, 15)
 
 
 def _arms() -> list[Cell]:
-    """Six arms by diversity, the most telling first; then forgetting that stops half-way."""
-    pairs = [(1000, arm) for arm in (*SIX, "reset_half+copy", "reset_half")]
-    pairs += [(n, arm) for n in (50, 9600, 150) for arm in SIX]
+    """Six arms by diversity, forgetting that stops half-way, and an embedding that learns slower."""
+    pairs = [(1000, arm) for arm in SIX] + [(50, "standard"), (50, "copy")]
+    pairs += [
+        (1000, arm) for arm in ("reset_half+copy", "reset_half", "copy_slow", "standard_slow")
+    ]
+    pairs += [(n, arm) for n in (50, 9600, 150) for arm in SIX if n != 50 or arm not in SIX[:2]]
     return [
         Cell(arm, logic_run(arm=arm, task=LogicConfig(n_seen=n), seed=seed))
         for n, arm in pairs

@@ -63,6 +63,8 @@ CONDITIONS: dict[str, Look] = {
     "untied": Look("untied", BLACK, "X", ":"),
     "reset_half": Look("reset until half-way", BLACK, "<", ":"),
     "reset_half+copy": Look("reset until half-way + copy", GREEN, ">", ":"),
+    "standard_slow": Look("standard, slow embedding", ORANGE, "1", ":"),
+    "copy_slow": Look("copy, slow embedding", GREEN, "2", "--"),
     # what is done to unseen rows after training
     "as trained": Look("as trained", VERMILLION, "o", "-"),
     "fresh": Look("fresh draws", SKY, "D", "--"),

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from lib import exercises, geometry
 from lib.generators.logic import solve
@@ -114,3 +115,80 @@ def test_steps_until():
     ):
         said = exercises.check_steps_until(wrong)
         assert said.startswith("Not yet") and hint in said
+
+
+def copy_logits(pattern, tokens, W, gate):
+    return gate * (pattern @ W[tokens]) @ W.T
+
+
+def share_of_attention(pattern, tokens, W, gate):
+    return gate * torch.zeros(len(W)).index_add(0, tokens, pattern)
+
+
+def own_square_only(pattern, tokens, W, gate):
+    return share_of_attention(pattern, tokens, W, gate) * W.square().sum(1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (lambda p, t, W, g: copy_logits(p, t, W, 1.0), "gate is missing"),
+        (lambda p, t, W, g: g * (p @ W[t]), "W_U still has to read it"),
+        (share_of_attention, "attention is not a logit"),
+        (own_square_only, "not orthogonal"),
+        (lambda p, t, W, g: g * W[t[p.argmax()]] @ W.T, "looks at most"),
+        (lambda p, t, W, g: g * W[t].sum(0) @ W.T, "Weight the embeddings"),
+        (lambda p, t, W, g: torch.zeros(3), "9 logits"),
+        (lambda p, t, W, g: torch.zeros(len(W)), "off by"),
+        (lambda p, t, W, g: W[100], "IndexError"),
+        (lambda p, t, W, g: None, "returns nothing"),
+    ],
+)
+def test_copy_logits_rejects(answer, hint):
+    said = exercises.check_copy_logits(answer)
+    assert said.startswith("Not yet") and hint in said
+
+
+def test_copy_logits_accepts():
+    assert exercises.check_copy_logits(copy_logits).startswith("Right")
+
+
+def draws_by(factor, mean=True):
+    """A function that draws rows z @ factor(covariance) plus the mean."""
+
+    def draw(x, n, generator):
+        z = torch.randn(n, x.shape[1], generator=generator)
+        return z @ factor(torch.cov(x.T)) + x.mean(dim=0) * mean
+
+    return draw
+
+
+def cholesky(cov):
+    return torch.linalg.cholesky(cov).T
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (draws_by(lambda cov: cov.diag().sqrt().diag()), "more than its diagonal"),
+        (draws_by(lambda cov: cholesky(cov).T), "wrong side"),
+        (draws_by(lambda cov: cov), "square root"),
+        (draws_by(lambda cov: torch.eye(3)), "not mixed"),
+        (draws_by(cholesky, mean=False), "the mean is off"),
+        (lambda x, n, generator: x[torch.randint(len(x), (n,), generator=generator)], "repeat"),
+        (lambda x, n, generator: x[:n], "shape"),
+        (lambda x, n, generator: None, "returns nothing"),
+    ],
+)
+def test_draws_rejects(answer, hint):
+    said = exercises.check_draws(answer)
+    assert said.startswith("Not yet") and hint in said
+
+
+def test_draws_accepts_either_square_root():
+    def symmetric(cov):
+        values, vectors = torch.linalg.eigh(cov)
+        return vectors @ values.sqrt().diag() @ vectors.T
+
+    for factor in (cholesky, symmetric):
+        assert exercises.check_draws(draws_by(factor)).startswith("Right")
