@@ -37,7 +37,8 @@ def run(
         task: The task to train on.
         preset: Sizes: laptop (two minutes on one core) or tiny (seconds, too short to learn).
         arm: What is compared: standard, copy, freeze, reset, freeze+copy, reset+copy, reset_half,
-            reset_half+copy, standard_slow, copy_slow, untied, adamw_full, adamw_no_decay, adam_l2, sgd or untied_adam_l2.
+            reset_half+copy, standard_slow, copy_slow, untied, adamw_full, adamw_no_decay, adam_l2,
+            sgd or untied_adam_l2.
         seed: Seed of weights and data; the preset's own is 0.
         steps: Training steps; the preset says how many by default.
         device: auto, cpu, cuda or mps.
