@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lib import geometry
-from lib.ensemble import PAD, Ensemble, Optimiser, StandIns, build, loss
+from lib.ensemble import PAD, Ensemble, Optimiser, StandIns, backward, build
 from lib.generators import analogy, stream
 from lib.models.transformer import TransformerConfig
 from lib.training import pick_device
@@ -161,8 +161,8 @@ def train_many(
                 for m, run in zip(members, runs, strict=True)
             ]
         ).to(target)
-        each = loss(models, facts[:, :, :-1], facts[:, :, -1], stand_ins)
-        optimiser.step(each.sum())
+        each = backward(models, facts[:, :, :-1], facts[:, :, -1], stand_ins)
+        optimiser.step()
         done = step + 1
         if done % first.eval_every == 0 or done == first.steps:
             values = each.tolist()

@@ -76,14 +76,24 @@ class Ensemble:
         """
         return self.last(prompts)[0] @ (self.W_U if W_U is None else W_U).mT
 
-    def last(
+    def rows(
         self, prompts: Int[Tensor, "models batch tokens"]
+    ) -> Int[Tensor, "models batch tokens"]:
+        """Where the tokens' rows stand when all members' embeddings are one matrix."""
+        offset = torch.arange(len(self), device=prompts.device)[:, None, None]
+        return prompts.clamp(min=0) + offset * self.config.d_vocab
+
+    def last(
+        self, prompts: Int[Tensor, "models batch tokens"], x: Tensor | None = None
     ) -> tuple[Float[Tensor, "models batch d_model"], Float[Tensor, "models batch n_heads tokens"]]:
-        """The final normalised stream at the last position, and the top layer's attention from it."""
+        """The final normalised stream at the last position, and the top layer's attention from it.
+
+        `x` takes the place of the prompts' embeddings when given.
+        """
         models, batch, tokens = prompts.shape
         p, d = self.parameters, self.config.d_model
-        offset = torch.arange(models, device=prompts.device)[:, None, None] * self.config.d_vocab
-        x = F.embedding(prompts.clamp(min=0) + offset, self.W_E.flatten(0, 1))
+        if x is None:
+            x = F.embedding(self.rows(prompts), self.W_E.flatten(0, 1))
         hidden = (prompts == PAD)[:, :, None, None, :]
         causal = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
         for layer in range(self.config.n_layers):
@@ -139,6 +149,58 @@ def loss(
     return each.view(answers.shape).mean(dim=1)
 
 
+def backward(
+    ensemble: Ensemble,
+    prompts: Int[Tensor, "models batch tokens"],
+    answers: Int[Tensor, "models batch"],
+    stand_ins: StandIns | None = None,
+) -> Float[Tensor, " models"]:
+    """Leaves the gradient of `loss(...).sum()` in the parameters' `.grad`; returns the losses.
+
+    Autograd sees the blocks only. The (un)embedding, by far the largest matrix, gets its gradient by
+    hand: once, in a buffer that is kept, where autograd would make and add up three of them.
+    """
+    p = ensemble.parameters
+    for name, value in p.items():
+        if name not in ("W_E", "W_U"):
+            value.grad = None
+    W_E, W_U = ensemble.W_E.detach(), ensemble.W_U.detach()
+    rows = ensemble.rows(prompts)
+    x = F.embedding(rows, W_E.flatten(0, 1)).requires_grad_()
+    final, _ = ensemble.last(prompts, x)
+    h = final.detach()
+
+    logits = h @ W_U.mT
+    if stand_ins is not None:
+        logits += stand_ins.bias
+    wrong = logits.softmax(dim=-1)
+    chosen = wrong.gather(2, answers[:, :, None])
+    losses = (logits.logsumexp(dim=-1) - logits.gather(2, answers[:, :, None])[:, :, 0]).mean(dim=1)
+    wrong.scatter_(2, answers[:, :, None], chosen - 1).div_(answers.shape[1])
+
+    final.backward(wrong @ W_U)
+    tied = ensemble.config.tied
+    if ensemble.W_U.requires_grad:
+        grad = _buffer(ensemble.W_U)
+        torch.bmm(wrong.mT, h, out=grad)
+        if stand_ins is not None:
+            grad *= stand_ins.share
+    if ensemble.W_E.requires_grad:
+        grad = _buffer(ensemble.W_E)
+        if not tied:
+            grad.zero_()
+        assert x.grad is not None
+        grad.flatten(0, 1).index_add_(0, rows.flatten(), x.grad.flatten(0, 2))
+    return losses
+
+
+def _buffer(parameter: Tensor) -> Tensor:
+    """The parameter's gradient, made once."""
+    if parameter.grad is None:
+        parameter.grad = torch.empty_like(parameter)
+    return parameter.grad
+
+
 class StandIns:
     """R rows that stand for K names that never occur: a sampled partition function.
 
@@ -189,11 +251,8 @@ class Optimiser:
         make = torch.optim.Adam if kind == "adam_l2" else torch.optim.AdamW
         self.inner = make(groups, fused=True)
 
-    def step(self, total: Float[Tensor, ""]) -> None:
-        """Backward from the sum of the members' losses, then one step of each."""
-        for value in self.trained.values():
-            value.grad = None
-        total.backward()
+    def step(self) -> None:
+        """One step of each member along the gradients that the parameters hold."""
         for i, views in enumerate(self.views):
             for view, value in zip(views, self.trained.values(), strict=True):
                 view.grad = None if value.grad is None else value.grad[i]
