@@ -6,7 +6,8 @@ never raises for a wrong answer, so that a chapter runs from top to bottom with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -219,3 +220,41 @@ def check_draws(draws: Callable[[Tensor, int, torch.Generator], Tensor | None]) 
         if near(wrong):
             return f"Not yet: the mean is right, the covariance is not: {reason}"
     return "Not yet: the mean is right, the covariance is not. What is the covariance of L z?"
+
+
+def check_perplexity(
+    perplexity: Callable[[Sequence[float], Sequence[int]], float | None],
+) -> str:
+    """Chapter 8: one perplexity for files of different lengths, from their mean losses in nats."""
+    losses, tokens = [1.0, 2.0, 4.0], [500, 300, 200]
+    value, problem = _attempt(perplexity, float, losses, tokens)
+    if problem:
+        return problem
+    n, nats = sum(tokens), sum(loss * k for loss, k in zip(losses, tokens, strict=True))
+    right = math.exp(nats / n)
+    each = [math.exp(loss) for loss in losses]
+    likely = (
+        (nats / n, "that is the loss. Its exponential is the perplexity."),
+        (math.exp(sum(losses) / 3), "a long file counts more: weigh each loss by its tokens."),
+        (
+            sum(p * k for p, k in zip(each, tokens, strict=True)) / n,
+            "average the losses, not the perplexities. The exponential comes last.",
+        ),
+        (sum(each) / 3, "average losses, weighed by tokens; the exponential comes last."),
+        (2 ** (nats / n), "nats belong to e, bits to 2. The losses are in nats."),
+        (math.exp(min(nats, 700)), "divide by the number of all tokens."),
+    )
+    for wrong, reason in likely:
+        if math.isclose(value, wrong, rel_tol=1e-4):
+            return f"Not yet: {value:.4g} instead of {right:.4g}: {reason}"
+    if not math.isclose(value, right, rel_tol=1e-4):
+        return (
+            f"Not yet: {value:.4g} instead of {right:.4g}. One file alone, of any length, should give "
+            "the exponential of its loss."
+        )
+    alone, problem = _attempt(perplexity, float, [0.5, 0.5], [7, 1])
+    if problem or not math.isclose(alone, math.exp(0.5), rel_tol=1e-4):
+        return problem or (
+            f"Not yet: two files with loss 0.5 each give {alone:.4g} instead of {math.exp(0.5):.4g}."
+        )
+    return f"Right: {right:.2f}. Every token counts once, and the exponential comes last."

@@ -6,7 +6,8 @@ Statements are in our words; ids are used all over the book.
 from __future__ import annotations
 
 from lib.claims import Claim
-from lib.ledger import collapse
+from lib.ledger import arms, collapse
+from lib.ledger import price as language
 from lib.ledger.arms import grid, skill
 from lib.ledger.collapse import LAST, LEARNED, arm, final, halves, lemma, live, long
 
@@ -58,6 +59,7 @@ TESTED = {
     "A3": ("unseen/03_watching_the_collapse", collapse.A3),
     "A4": ("unseen/04_the_collapse_lemma", collapse.A4),
     "A5": ("unseen/03_watching_the_collapse", collapse.A5),
+    "A15": ("unseen/08_the_price", language.A15),
 }
 LEDGER = tuple(
     Claim(id, id[0], statement, *TESTED[id])

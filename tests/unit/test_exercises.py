@@ -192,3 +192,34 @@ def test_draws_accepts_either_square_root():
 
     for factor in (cholesky, symmetric):
         assert exercises.check_draws(draws_by(factor)).startswith("Right")
+
+
+def perplexity(losses, tokens):
+    return math.exp(sum(loss * n for loss, n in zip(losses, tokens)) / sum(tokens))
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (lambda losses, tokens: math.log(perplexity(losses, tokens)), "that is the loss"),
+        (lambda losses, tokens: perplexity(losses, [1] * len(losses)), "long file counts more"),
+        (
+            lambda losses, tokens: math.log(
+                perplexity([math.exp(loss) for loss in losses], tokens)
+            ),
+            "not the perplexities",
+        ),
+        (lambda losses, tokens: sum(map(math.exp, losses)) / 3, "exponential comes last"),
+        (lambda losses, tokens: 2 ** math.log(perplexity(losses, tokens)), "bits to 2"),
+        (lambda losses, tokens: math.exp(1.9), "two files with loss 0.5"),
+        (lambda losses, tokens: 1.0, "One file alone"),
+        (lambda losses, tokens: None, "returns nothing"),
+    ],
+)
+def test_perplexity_rejects(answer, hint):
+    said = exercises.check_perplexity(answer)
+    assert said.startswith("Not yet") and hint in said
+
+
+def test_perplexity_accepts():
+    assert exercises.check_perplexity(perplexity).startswith("Right")
