@@ -258,3 +258,32 @@ def check_perplexity(
             f"Not yet: two files with loss 0.5 each give {alone:.4g} instead of {math.exp(0.5):.4g}."
         )
     return f"Right: {right:.2f}. Every token counts once, and the exponential comes last."
+
+
+def check_rows_met(rows_met: Callable[[int, int, int, int | None], int | None]) -> str:
+    """Chapter 6: different rows that seen names have over a run with `Reset(every, until)`."""
+    cases = ((50, 250, 100, None), (1000, 2400, 100, None), (1000, 2400, 100, 1200))
+    for names, steps, every, until in cases:
+        said, problem = _attempt(rows_met, float, names, steps, every, until)
+        if problem:
+            return problem
+        throughout = len(range(every, steps, every))
+        resets = throughout if until is None else len(range(every, until + 1, every))
+        right = names * (1 + resets)
+        one_less = (
+            "the first draw counts too: it needs no reset."
+            if until is None
+            else "one draw is missing. At step `until` itself rows are still redrawn."
+        )
+        likely = (
+            (right - names, one_less),
+            (1 + resets, "that is the number of draws. Each gives every seen name a new row."),
+            (names * (1 + throughout), "after step `until` nothing is redrawn."),
+            (names * (1 + steps // every), "the last step is steps - 1. No reset comes after it."),
+        )
+        if said != right:
+            reasons = (reason for wrong, reason in likely if said == wrong)
+            why = next(reasons, "list the steps 1, 2, ... at which `Reset` draws, and count.")
+            case = f"{names} names, {steps} steps, every {every}, until {until}"
+            return f"Not yet: {case}: {said:g} instead of {right}: {why}"
+    return "Right: three runs, with the first draw and without a reset after the end."

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from lib import exercises, geometry
+from lib.experiments import logic_run
+from lib.generators import stream
 from lib.generators.logic import solve
+from lib.models.transformer import Transformer, initialise
+from lib.policies import Reset
+from lib.training import make_optimiser
 
 
 def chain_without_fact(prompt):
@@ -223,3 +228,39 @@ def test_perplexity_rejects(answer, hint):
 
 def test_perplexity_accepts():
     assert exercises.check_perplexity(perplexity).startswith("Right")
+
+
+def rows_met(names, steps, every, until):
+    draws = 1 + sum(
+        step % every == 0 and (until is None or step <= until) for step in range(1, steps)
+    )
+    return names * draws
+
+
+def test_rows_met():
+    assert exercises.check_rows_met(rows_met).startswith("Right")
+    for wrong, hint in (
+        (lambda n, steps, every, until: n * ((steps - 1) // every), "first draw counts"),
+        (lambda n, steps, every, until: n * (steps // every), "first draw counts"),
+        (lambda n, steps, every, until: n * (1 + steps // every), "last step is steps - 1"),
+        (lambda n, steps, every, until: rows_met(n, steps, every, None), "nothing is redrawn"),
+        (
+            lambda n, steps, every, until: rows_met(n, steps, every, until and until - 1),
+            "step `until` itself",
+        ),
+        (lambda n, *rest: rows_met(1, *rest), "number of draws"),
+        (lambda *a: 12345, "count"),
+        (lambda *a: None, "returns nothing"),
+    ):
+        said = exercises.check_rows_met(wrong)
+        assert said.startswith("Not yet") and hint in said, said
+
+
+def test_rows_met_agrees_with_the_policy():
+    config = logic_run("tiny", policy=Reset(every=3, until=7))
+    model = initialise(Transformer(config.model), stream(0, "weights"))
+    optimizer, draws = make_optimiser(config, model), {tuple(model.W_E[0].tolist())}
+    for step in range(12):
+        config.policy.before_step(model, optimizer, step, 0)
+        draws.add(tuple(model.W_E[0].tolist()))
+    assert rows_met(1, 12, 3, 7) == len(draws) == 3
