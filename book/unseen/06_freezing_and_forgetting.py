@@ -600,6 +600,19 @@ for arm in ("reset_half", "reset_half+copy"):
         ]
         print(f"{arm:17}{seed:5}{told[0]:>15}{told[1]:>16}{told[2]:>19}")
 
+# %%
+stopped, throughout = (
+    ledger.skill("reset_half+copy"),
+    ledger.skill("reset+copy"),
+)
+assert (throughout["all"] - stopped["all"] > 0.3).all()
+say(
+    f"With a copy head, all unseen: {throughout['all'].median():.2f} [{throughout['all'].min():.2f}, "
+    f"{throughout['all'].max():.2f}] where forgetting goes on, {stopped['all'].median():.2f} "
+    f"[{stopped['all'].min():.2f}, {stopped['all'].max():.2f}] where it stopped half-way. **What forgetting gave is lost "
+    "when it stops**, and again the rows are far from one vector when that happens."
+)
+
 # %% [markdown]
 # ## How many names
 #
@@ -683,6 +696,7 @@ say(
 # - With frozen random rows, unseen names are an ordinary test set: rows from the distribution that training knew.
 # - A model trained so knows next to nothing about any one name. All names can be redrawn at once.
 # - One reset destroys what is known of the special tokens, and little else. A few steps bring it back.
+# - When forgetting stops, unseen names are lost again, long before their rows are alike.
 
 # %% [markdown]
 # ## What would change our mind
