@@ -73,7 +73,7 @@ def _varied() -> Iterator[tuple[str, str, AnalogyRun]]:
         yield "depth", str(depth), dataclasses.replace(BASE, n_layers=depth)
     for lr in (1e-4, 3e-4, 1e-3):
         for decay in (1e-3, 1e-2):
-            same = {"lr": lr, "weight_decay": decay}
+            same: dict[str, Any] = {"lr": lr, "weight_decay": decay}
             value = f"{lr:g}/{decay:g}"
             yield "width_512", value, dataclasses.replace(BASE, d_model=512, **same)
             yield "depth_3", value, dataclasses.replace(BASE, n_layers=3, **same)

@@ -5,6 +5,8 @@ A run that never reaches a skill counts as reaching it one evaluation after its 
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from lib import results
@@ -49,7 +51,10 @@ def _gap(later: str, earlier: str) -> Effects:
 
 def _numbers(effects: pd.Series) -> Effects:
     """Effects by seed; a seed without a number does not meet the precondition."""
-    return {int(s): None if pd.isna(v) else float(v) for s, v in effects.items()}
+    return {
+        int(s): None if math.isnan(v) else float(v)
+        for s, v in zip(effects.index, effects.to_numpy(dtype=float), strict=True)
+    }
 
 
 def _steps(name: str, value: str, kind: str = "ana_ood") -> pd.Series:

@@ -73,8 +73,6 @@ A6 = (
         lambda: _fails("all", "copy", 9600),
         SOLVED,
     ),
-)
-A6 += (
     # registered after trials (seeds below 10) in which a slower embedding let the copy head work
     SubClaim(
         "A6.d",
