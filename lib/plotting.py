@@ -65,6 +65,12 @@ CONDITIONS: dict[str, Look] = {
     "reset_half+copy": Look("reset until half-way + copy", GREEN, ">", ":"),
     "standard_slow": Look("standard, slow embedding", ORANGE, "1", ":"),
     "copy_slow": Look("copy, slow embedding", GREEN, "2", "--"),
+    # kinds of facts in the analogy task
+    "atomic": Look("atomic", BLACK, "o", ":"),
+    "comp_id": Look("compositions, trained", GREEN, "s", "--"),
+    "comp_ood": Look("compositions, held out", BLUE, "D", "-"),
+    "ana_id": Look("analogies, known", ORANGE, "^", "--"),
+    "ana_ood": Look("analogies, held out", VERMILLION, "v", "-"),
     # what is done to unseen rows after training
     "as trained": Look("as trained", VERMILLION, "o", "-"),
     "fresh": Look("fresh draws", SKY, "D", "--"),

@@ -6,7 +6,7 @@ Statements are in our words; ids are used all over the book.
 from __future__ import annotations
 
 from lib.claims import Claim
-from lib.ledger import arms, collapse
+from lib.ledger import analogy, arms, collapse
 from lib.ledger import price as language
 from lib.ledger.arms import grid, skill
 from lib.ledger.collapse import LAST, LEARNED, arm, final, halves, lemma, live, long
@@ -60,6 +60,8 @@ TESTED = {
     "A4": ("unseen/04_the_collapse_lemma", collapse.A4),
     "A5": ("unseen/03_watching_the_collapse", collapse.A5),
     "A12": ("unseen/06_freezing_and_forgetting", arms.A12),
+    "B1": ("analogy/02_three_phases", analogy.B1),
+    "B18": ("analogy/02_three_phases", analogy.B18),
     "A15": ("unseen/08_the_price", language.A15),
 }
 LEDGER = tuple(

@@ -1,11 +1,13 @@
 """Each check takes the right answer, names the likely mistake of a wrong one, and waits for a stub."""
 
+import itertools
 import math
 
 import pytest
 import torch
 
 from lib import exercises, geometry
+from lib.analogies import first_hit, sustained
 from lib.experiments import logic_run
 from lib.generators import stream
 from lib.generators.logic import solve
@@ -264,3 +266,74 @@ def test_rows_met_agrees_with_the_policy():
         config.policy.before_step(model, optimizer, step, 0)
         draws.add(tuple(model.W_E[0].tolist()))
     assert rows_met(1, 12, 3, 7) == len(draws) == 3
+
+
+def carries_over(relation, F, pairs=itertools.permutations):
+    return all(relation[F[a], F[b]] == relation[a, b] for a, b in pairs(F, 2))
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (lambda relation, F: True, "exchanged"),
+        (lambda relation, F: False, "keeps every relation"),
+        (lambda *a: carries_over(*a, pairs=itertools.combinations), "two directions"),
+        (lambda *a: carries_over(*a, pairs=lambda F, _: itertools.pairwise(F)), "two directions"),
+        (
+            lambda relation, F: carries_over(
+                relation, F, pairs=lambda F, _: [(b, a) for a, b in itertools.combinations(F, 2)]
+            ),
+            "Every pair",
+        ),
+        (
+            lambda relation, F: all(relation[F[a], F[b]] == relation[a, b] for a in F for b in F),
+            "leave a = b out",
+        ),
+        (lambda relation, F: None, "returns nothing"),
+    ],
+)
+def test_carries_over_rejects(answer, hint):
+    said = exercises.check_carries_over(answer)
+    assert said.startswith("Not yet") and hint in said
+
+
+def test_carries_over_knows_a_turned_circle():
+    worlds = []
+
+    def only_one(relation, F):
+        """Takes the first map that fits in a world for the only one."""
+        fits = carries_over(relation, F)
+        world = frozenset(relation.items())
+        if fits:
+            worlds.append((world, F))
+        return fits and next(first for seen, first in worlds if seen == world) == F
+
+    assert "turns a circle" in exercises.check_carries_over(only_one)
+
+
+def test_carries_over_accepts():
+    assert exercises.check_carries_over(carries_over).startswith("Right")
+
+
+def test_sustained():
+    def strictly(steps, scores):
+        return sustained(steps, [s if s != 0.9 else 0 for s in scores])
+
+    def place(steps, scores):
+        return sustained(range(len(steps)), scores)
+
+    def last_rise(steps, scores):
+        below = [t for t, v in zip(steps, scores) if v < 0.9]
+        return next((t for t in steps if t > max(below)), None)
+
+    assert exercises.check_sustained(sustained).startswith("Right")
+    for wrong, hint in (
+        (first_hit, "first hit"),
+        (strictly, "exactly 0.9"),
+        (place, "not its place"),
+        (last_rise, "ValueError"),
+        (lambda steps, scores: sustained(steps, [*scores[:-1], 1.0]), "ends below"),
+        (lambda steps, scores: None, "returns nothing"),
+    ):
+        said = exercises.check_sustained(wrong)
+        assert said.startswith("Not yet") and hint in said

@@ -99,6 +99,7 @@ def test_conditions_can_be_told_apart_without_red_and_green():
             "swapped",
         ],
         ["copy", "no copy head"],
+        ["atomic", "comp_id", "comp_ood", "ana_id", "ana_ood"],
         ["standard", "copy", "standard_slow", "copy_slow"],
     ]
     assert set(itertools.chain(*groups)) == set(plotting.CONDITIONS)

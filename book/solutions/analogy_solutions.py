@@ -1,0 +1,161 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions for part II
+#
+# Try first. A solution that you read before you struggled teaches little. Each is run against the same check as
+# yours.
+
+# %%
+try:
+    from lib import exercises
+except ImportError:
+    raise SystemExit(
+        "`lib` is missing: run `pip install -e .` in a clone of this book"
+    ) from None
+
+import itertools
+import math
+
+import pandas as pd
+import torch
+
+from lib.analogies import KINDS
+from lib.generators import analogy, stream
+from lib.ledger.analogy import dynamics, hits
+from lib.plotting import say
+
+# %% [markdown]
+# ## Categories and functors
+#
+# **1. Is it a functor?** Ask about every ordered pair of different entities. `permutations` gives both directions and
+# leaves pairs of equal ones out.
+
+
+# %%
+def every_pair_agrees(relation, F):
+    """True if r(F(a), F(b)) = r(a, b) for all pairs of different entities."""
+    pairs = itertools.permutations(F, 2)
+    return all(relation[F[a], F[b]] == relation[a, b] for a, b in pairs)
+
+
+exercises.check_carries_over(every_pair_agrees)
+
+# %% [markdown]
+# **2. How many must be known?** Each map is a turn of the circle. A turn is fixed by where it takes one entity.
+
+# %%
+config = analogy.AnalogyConfig(entities=5, short_cut=False)
+world = analogy.draw(config, stream(0, "solution"))
+first, second = world.relation
+maps = [torch.tensor(p) for p in itertools.permutations(range(5))]
+kept = [p for p in maps if torch.equal(second[p][:, p], first)]
+fitting = [
+    sum(bool((p[:k] == torch.arange(k)).all()) for p in kept)
+    for k in range(3)
+]
+assert fitting == [5, 1, 1]
+say(
+    f"Maps that keep the relations and agree with 0, 1 and 2 known analogies: {fitting[0]}, {fitting[1]} and {fitting[2]}."
+)
+
+# %% [markdown]
+# One known analogy holds all the information that the others need. A model that was shown ten and fails on five does
+# not fail for want of information. It has not noticed, or not used, that the relations agree.
+
+# %% [markdown]
+# **3. A bad copy.** Count, for each of the 120 maps, how many of the twenty relations it keeps.
+
+# %%
+noisy = analogy.AnalogyConfig(entities=5, noise=0.2)
+margins = []
+for seed in range(10):
+    first, second = analogy.draw(noisy, stream(seed, "solution")).relation
+    off = ~torch.eye(5, dtype=torch.bool)
+    agree = [
+        int(((second[p][:, p] == first) & off).sum().item()) for p in maps
+    ]
+    best, runner_up = sorted(agree, reverse=True)[:2]
+    assert agree[0] == best == noisy.n_pairs - noisy.n_rewired > runner_up
+    margins.append((best, runner_up))
+say(
+    f"In all ten worlds the best map is $F$ itself, with {margins[0][0]} of {noisy.n_pairs} relations kept. No map keeps all. The second best keeps "
+    f"between {min(b for _, b in margins)} and {max(b for _, b in margins)}."
+)
+
+# %% [markdown]
+# So an analogy can be found in a bad copy, if one looks for the *best* map and not for a perfect one. Each relation here
+# names one pair only, and a wrong map keeps hardly any.
+
+# %% [markdown]
+# ## Three phases
+#
+# **1. Does it last?** Go through the curve once. Remember the step at which the score came, and forget it each time the
+# score falls.
+
+
+# %%
+def lasting_from(steps, scores):
+    """The step from which the score stays at 0.9 or above; None if it ends below."""
+    found = None
+    for step, score in zip(steps, scores, strict=True):
+        if score < 0.9:
+            found = None
+        elif found is None:
+            found = step
+    return found
+
+
+exercises.check_sustained(lasting_from)
+
+# %% [markdown]
+# **2. Dates by probability.** The columns `p_...` hold the mean probability of the right answer.
+
+# %%
+exact = dynamics("exact")
+dates = pd.DataFrame({kind: hits(exact, f"p_{kind}", 0.5) for kind in KINDS})
+early = pd.DataFrame({kind: hits(exact, f"acc_{kind}") for kind in KINDS})
+for kind in KINDS:
+    print(
+        f"{kind:9} probability 0.5: median step {dates[kind].median():4.0f}, {dates[kind].count()} of {len(dates)} seeds; "
+        f"accuracy 0.9: {early[kind].median():4.0f}"
+    )
+gap = (dates["ana_ood"] - dates["comp_ood"]).median()
+gap_by_accuracy = (early["ana_ood"] - early["comp_ood"]).median()
+assert (dates["comp_ood"] < dates["ana_ood"].fillna(math.inf)).all()
+say(
+    f"Held-out compositions still come before held-out analogies in every seed. The gap between them is {gap:.0f} steps by probability and "
+    f"{gap_by_accuracy:.0f} by accuracy (medians)."
+)
+
+# %% [markdown]
+# **3. How many stand-ins?** For a normal logit $z$ with standard deviation $s$, $e^z$ has mean $e^{s^2/2}$ and variance
+# $e^{s^2}(e^{s^2} - 1)$. The sum of $R$ of them, times $K/R$, has the relative standard deviation
+#
+# $$\sqrt{\frac{e^{s^2} - 1}{R}} .$$
+
+# %%
+K, R, times = 9790, 64, 2000
+draws = stream(0, "solution")
+errors = {}
+for s in (0.2, 2.0):
+    e = (s * torch.randn(K, generator=draws)).exp()
+    chosen = torch.randint(K, (times, R), generator=draws)
+    estimates = K / R * e[chosen].sum(1)
+    errors[s] = float(((estimates / e.sum() - 1).square().mean()).sqrt())
+    print(
+        f"s = {s}: worked out {math.sqrt((math.exp(s * s) - 1) / R):.3f}, drawn {errors[s]:.3f}"
+    )
+assert errors[0.2] < 0.05 < 0.4 < errors[2.0]
+
+# %% [markdown]
+# With nearly equal logits 64 names speak for all within a few percent. With unequal ones a few loud names make up the
+# sum, and a small poll seldom meets them. (The drawn number lies below the other where even ten thousand names are too
+# few to contain the loudest.) So stand-ins lean on the collapse. Where rows of unused names do not collapse, say with
+# decay off and a large start, check before you trust them.
