@@ -164,12 +164,20 @@ FIVE = range(10, 15)
 
 
 def _arms() -> list[Cell]:
-    """Six arms by diversity, forgetting that stops half-way, and an embedding that learns slower."""
+    """Six arms, two of them also with few names, and forgetting that stops half-way."""
     pairs = [(1000, arm) for arm in SIX] + [(50, "standard"), (50, "copy")]
-    pairs += [
-        (1000, arm) for arm in ("reset_half+copy", "reset_half", "copy_slow", "standard_slow")
-    ]
-    pairs += [(n, arm) for n in (50, 9600, 150) for arm in SIX if n != 50 or arm not in SIX[:2]]
+    return _cells(pairs + [(1000, "reset_half+copy"), (1000, "reset_half")])
+
+
+def _arms_more() -> list[Cell]:
+    """An embedding that learns slower, and the six arms by diversity."""
+    pairs = [(1000, "copy_slow"), (1000, "standard_slow")]
+    pairs += [(50, arm) for arm in SIX if arm not in ("standard", "copy")]
+    return _cells(pairs + [(n, arm) for n in (9600, 150) for arm in SIX])
+
+
+def _cells(pairs: list[tuple[int, str]]) -> list[Cell]:
+    """(seen names, arm), five seeds each."""
     return [
         Cell(arm, logic_run(arm=arm, task=LogicConfig(n_seen=n), seed=seed))
         for n, arm in pairs
@@ -289,6 +297,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "logic_live": (_live, run_live),
     "logic_long": (_long, run_rows),
     "arms": (_arms, run_arms),
+    "arms_more": (_arms_more, run_arms),
     "price": (_price, run_cell),
     "dynamics": (dynamics_cells, run_dynamics),
     "sensitivity": (sensitivity_cells, run_sensitivity),

@@ -563,15 +563,15 @@ def lowest_cross_entropy(table, wanted):
         [h], max_iter=300, line_search_fn="strong_wolfe"
     )
 
-    def loss():
+    def objective():
         search.zero_grad()
         z = table @ h
         value = z.logsumexp(0) - wanted @ z
         value.backward()
         return value
 
-    search.step(loss)
-    return float(loss().detach())
+    search.step(objective)
+    return float(objective().detach())
 
 
 shares = (1 / 16, 1 / 4, 1 / 2, 3 / 4)  # d / V

@@ -123,13 +123,13 @@ B1 = (
     SubClaim(
         "B1.a",
         "steps from memorised to held-out compositions right (accuracy .9)",
-        10,
+        10.0,
         lambda: _gap("comp_ood", "comp_id"),
     ),
     SubClaim(
         "B1.b",
         "steps from held-out compositions to held-out analogies right",
-        10,
+        10.0,
         lambda: _gap("ana_ood", "comp_ood"),
     ),
 )
@@ -137,10 +137,12 @@ B2 = (
     SubClaim(
         "B2.a",
         "steps until analogy lasts: 20 entities minus 10",
-        20,
+        20.0,
         lambda: _later("entities", "20", "10"),
     ),
-    SubClaim("B2.b", "the same: 25 entities minus 15", 20, lambda: _later("entities", "25", "15")),
+    SubClaim(
+        "B2.b", "the same: 25 entities minus 15", 20.0, lambda: _later("entities", "25", "15")
+    ),
 )
 B3 = (
     SubClaim(
@@ -170,7 +172,7 @@ B5 = (
     SubClaim(
         "B5.a",
         "Adam with L2, steps until analogy lasts: decay 0 minus 1e-2",
-        20,
+        20.0,
         lambda: _later("decay_adam_l2", "0", "0.01"),
     ),
     SubClaim(
@@ -185,7 +187,7 @@ B5 = (
     SubClaim(
         "B5.d",
         "AdamW, steps until analogy lasts: decay 0 minus 10",
-        20,
+        20.0,
         lambda: _later("decay_adamw", "0", "10"),
     ),
     SubClaim(
@@ -199,7 +201,7 @@ B6 = (
     SubClaim(
         "B6.a",
         "steps until analogy lasts: batch 16 minus 256",
-        100,
+        100.0,
         lambda: _later("batch", "16", "256"),
     ),
 )

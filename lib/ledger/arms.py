@@ -76,14 +76,14 @@ A6 = (
     # registered after trials (seeds below 10) in which a slower embedding let the copy head work
     SubClaim(
         "A6.d",
-        "A6.a with a third of the embedding's step size: copy minus standard, query unseen",
+        "query unseen, 1000 names, a third of the embedding's step size: copy minus standard",
         0.5,
         lambda: _gains("query", ("copy_slow", 1000), ("standard_slow", 1000)),
         SOLVED,
     ),
     SubClaim(
         "A6.e",
-        "the same: all unseen, copy, share of whole answers wrong",
+        "all unseen, copy, 1000 names, a third of the step size: share of whole answers wrong",
         0.5,
         lambda: _fails("all", "copy_slow", 1000),
         SOLVED,

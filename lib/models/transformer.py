@@ -41,7 +41,7 @@ class TransformerConfig:
     embed_std: float = 0.25
     positions: str = "rotary"
     n_ctx: int = 64
-    weight_std: float | None = field(default=None, metadata={"later": True})
+    weight_std: float | None = field(default=None, repr=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         for name in ("d_vocab", "d_model", "n_layers", "n_heads", "n_ctx"):

@@ -272,7 +272,11 @@ def grouped():
 
 def test_the_sweep_of_arms_is_whole():
     want = {(arm, n) for arm in experiments.SIX for n in (50, 150, 1000, 9600)}
-    assert set(grouped()) == want | {("reset_half", 1000), ("reset_half+copy", 1000)}
+    want |= {("reset_half", 1000), ("reset_half+copy", 1000)}
+    want |= {("standard_slow", 1000), ("copy_slow", 1000)}
+    runs = [cell for make in (experiments._arms, experiments._arms_more) for cell in make()]
+    assert {(cell.arm, cell.run.task.n_seen) for cell in runs} == want
+    assert len({config_hash(cell) for cell in runs}) == len(runs)
 
 
 def test_each_cell_has_five_seeds_for_reporting_and_nothing_else_differs():

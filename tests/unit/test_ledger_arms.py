@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lib import claims, results
-from lib.experiments import _arms
+from lib.experiments import _arms, _arms_more
 from lib.generators.logic import SPLITS
 from lib.ledger import arms
 from lib.ledger.collapse import LAST, LEARNED
@@ -20,6 +20,8 @@ BY_HAND = {
     "A6.a": (0, [(1, "query", "copy", 1000), (-1, "query", "standard", 1000)]),
     "A6.b": (0, [(1, "query", "copy", 9600), (-1, "query", "copy", 50)]),
     "A6.c": (1, [(-1, "all", "copy", 9600)]),
+    "A6.d": (0, [(1, "query", "copy_slow", 1000), (-1, "query", "standard_slow", 1000)]),
+    "A6.e": (1, [(-1, "all", "copy_slow", 1000)]),
     "A7.a": (0, [(1, "query", "standard", 9600), (-1, "query", "standard", 150)]),
     "A7.b": (0, [(1, "query", "copy", 9600), (-1, "query", "copy", 150)]),
     "A7.c": (0, [(1, "all", "freeze", 9600), (-1, "all", "freeze", 150)]),
@@ -50,6 +52,8 @@ WORLD = {
     ("standard", 150): (0.1, 0.0),
     ("standard", 1000): (0.2, 0.05),
     ("standard", 9600): (0.4, 0.1),
+    ("standard_slow", 1000): (0.2, 0.05),
+    ("copy_slow", 1000): (0.9, 0.2),
     ("copy", 50): (0.3, 0.0),
     ("copy", 150): (0.5, 0.1),
     ("copy", 1000): (0.9, 0.2),
@@ -245,6 +249,6 @@ def test_skill_reads_one_step(stored):
 
 
 def test_the_sweep_makes_every_cell_that_is_read():
-    made = {(c.arm, c.run.task.n_seen) for c in _arms()}
+    made = {(c.arm, c.run.task.n_seen) for c in [*_arms(), *_arms_more()]}
     read = {(arm, n) for id in BY_HAND for arm, n, _ in cells_of(id)}
     assert read <= made and {c.run.steps for c in _arms()} == {LAST}

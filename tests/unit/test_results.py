@@ -105,6 +105,8 @@ CHANGES = {
     "eval_every": 5,
     "eval_problems": 5,
     "seed": 5,
+    "precision": "bfloat16",
+    "compiled": True,
     "model": dataclasses.replace(RUN.model, n_layers=3),
 }
 
@@ -417,7 +419,14 @@ def test_provenance_is_complete(store):
     assert record.keys() == {
         *("config", "versions", "device", "processor", "threads", "seconds", "date")
     }
-    assert record["versions"].keys() == {"torch", "numpy", "seeing-the-unseen", "python"}
+    assert record["versions"].keys() == {
+        "torch",
+        "numpy",
+        "sympy",
+        "tokenizers",
+        "seeing-the-unseen",
+        "python",
+    }
     assert record["device"] == "cpu"
     assert record["threads"] == torch.get_num_threads()
     assert record["seconds"] >= 0
