@@ -50,14 +50,23 @@ say(claims.markdown(ledger.LEDGER))
 # For each tested claim: its sub-claims, as registered before the sweep; how many seeds show the effect, with a 95 %
 # Wilson interval; and the effect's median and range over seeds.
 
+
 # %%
-say(
-    "\n\n".join(
-        f"### {claim.id}: {claims.verdict(claim)[0]}\n\n{claim.statement}.\n\n{claims.evidence(claim)}"
-        for claim in ledger.LEDGER
-        if claim.subclaims
+def shown(paper):
+    """Every judged claim of a paper with what its verdict follows from."""
+    return say(
+        "\n\n".join(
+            f"### {claim.id}: {claims.verdict(claim)[0]}\n\n{claim.statement}.\n\n{claims.evidence(claim)}"
+            for claim in ledger.LEDGER
+            if claim.subclaims and claim.source == paper
+        )
     )
-)
+
+
+shown("A")
+
+# %%
+shown("B")
 
 # %% [markdown]
 # ## Check it yourself
