@@ -317,7 +317,7 @@ def test_carries_over_accepts():
 
 def test_sustained():
     def strictly(steps, scores):
-        return sustained(steps, [s if s != 0.9 else 0 for s in scores])
+        return sustained(steps, [s if s != 0.9 else 0.0 for s in scores])
 
     def place(steps, scores):
         return sustained(range(len(steps)), scores)
