@@ -195,10 +195,10 @@ def evaluate(
             row[f"acc_{kind}"], row[f"p_{kind}"] = float(right[i]), float(p[i])
     asked = "ana_ood" if len(members[0].asked["ana_ood"]) else "ana_id"
     prompts = torch.stack([member.asked[asked][:, :-1] for member in members])
-    # The source stands before the functor, also where the functor is shown by an example.
     attention = models.last(prompts.to(models.W_E.device))[1][..., -2].mean(dim=(1, 2))
     for i, (row, member) in enumerate(zip(rows, members, strict=True)):
-        row["attention_source"] = float(attention[i])
+        # an implicit functor has no token that could attend to the source
+        row["attention_source"] = float(attention[i]) if len(member.world.functor) else math.nan
         row |= alignment(models.W_E[i].cpu(), member.world, "W_E")
         if not models.config.tied:
             row |= alignment(models.W_U[i].cpu(), member.world, "W_U")

@@ -15,6 +15,7 @@ from lib import results as store
 from lib.bench import bench_logic
 from lib.configuration import nearest
 from lib.experiments import SWEEPS, logic_run, sweep
+from lib.generators.text import TextConfig
 from lib.ledger import LEDGER
 from lib.training import train
 
@@ -34,8 +35,9 @@ def run(
     """Train one model and print what it can do.
 
     Args:
-        task: The task to train on.
-        preset: Sizes: laptop (two minutes on one core) or tiny (seconds, too short to learn).
+        task: The task to train on; a preset may change it.
+        preset: Task and sizes: laptop (two minutes on one core), tiny (seconds, too short to learn),
+            horn (rules with two premises), text (language modelling), workstation and paper (for a GPU).
         arm: What is compared: standard, copy, freeze, reset, freeze+copy, reset+copy, reset_half,
             reset_half+copy, standard_slow, copy_slow, untied, adamw_full, adamw_no_decay, adam_l2,
             sgd or untied_adam_l2.
@@ -47,6 +49,14 @@ def run(
     asked: dict[str, Any] = {"seed": seed, "steps": steps}
     config = logic_run(preset, arm, **{k: v for k, v in asked.items() if v is not None})
     history = train(config, device, checkpoint).history
+    if isinstance(config.task, TextConfig):
+        print("nats a token on unseen files\nstep  validation   test  cosine of reserved W_U rows")
+        for row in history:
+            print(
+                f"{row['step']:4.0f} {row['loss_validation']:11.3f} {row['loss_test']:6.3f} "
+                f"{row['W_U_unseen_cosine']:28.2f}"
+            )
+        return
     print(
         "share of whole answers right; True and False problems together, but query unseen True only"
     )

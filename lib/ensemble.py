@@ -68,13 +68,10 @@ class Ensemble:
         return model
 
     def logits(
-        self, prompts: Int[Tensor, "models batch tokens"], W_U: Tensor | None = None
+        self, prompts: Int[Tensor, "models batch tokens"]
     ) -> Float[Tensor, "models batch d_vocab"]:
-        """Logits after the last token of each prompt; prompts are filled with PAD on the left.
-
-        `W_U` takes the place of the members' own when given.
-        """
-        return self.last(prompts)[0] @ (self.W_U if W_U is None else W_U).mT
+        """Logits after the last token of each prompt; prompts are filled with PAD on the left."""
+        return self.last(prompts)[0] @ self.W_U.mT
 
     def rows(
         self, prompts: Int[Tensor, "models batch tokens"]
@@ -134,28 +131,13 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return flat.view(*x.shape[:-1], -1)
 
 
-def loss(
-    ensemble: Ensemble,
-    prompts: Int[Tensor, "models batch tokens"],
-    answers: Int[Tensor, "models batch"],
-    stand_ins: StandIns | None = None,
-) -> Float[Tensor, " models"]:
-    """Mean cross-entropy of each member's answers. Their sum has the gradient of each."""
-    if stand_ins is None:
-        logits = ensemble.logits(prompts)
-    else:
-        logits = ensemble.logits(prompts, stand_ins.scaled(ensemble.W_U)) + stand_ins.bias
-    each = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none")
-    return each.view(answers.shape).mean(dim=1)
-
-
 def backward(
     ensemble: Ensemble,
     prompts: Int[Tensor, "models batch tokens"],
     answers: Int[Tensor, "models batch"],
     stand_ins: StandIns | None = None,
 ) -> Float[Tensor, " models"]:
-    """Leaves the gradient of `loss(...).sum()` in the parameters' `.grad`; returns the losses.
+    """Each member's mean cross-entropy; its gradient is left in the parameters' `.grad`.
 
     Autograd sees the blocks only. The (un)embedding, by far the largest matrix, gets its gradient by
     hand: once, in a buffer that is kept, where autograd would make and add up three of them.
@@ -218,10 +200,6 @@ class StandIns:
         share.scatter_(1, rows.to(like.device), rows.shape[1] / names)
         self.share = share[:, :, None]
         self.bias = -share.log()[:, None, :]
-
-    def scaled(self, W: Tensor) -> Tensor:
-        """The same values as `W`, with the gradient of the stand-ins' rows scaled by R / K."""
-        return torch.lerp(W.detach(), W, self.share)
 
 
 class Optimiser:

@@ -164,20 +164,11 @@ FIVE = range(10, 15)
 
 
 def _arms() -> list[Cell]:
-    """Six arms, two of them also with few names, and forgetting that stops half-way."""
+    """Six arms by number of names, forgetting that stops half-way, an embedding that learns slower."""
     pairs = [(1000, arm) for arm in SIX] + [(50, "standard"), (50, "copy")]
-    return _cells(pairs + [(1000, "reset_half+copy"), (1000, "reset_half")])
-
-
-def _arms_more() -> list[Cell]:
-    """An embedding that learns slower, and the six arms by diversity."""
-    pairs = [(1000, "copy_slow"), (1000, "standard_slow")]
-    pairs += [(50, arm) for arm in SIX if arm not in ("standard", "copy")]
-    return _cells(pairs + [(n, arm) for n in (9600, 150) for arm in SIX])
-
-
-def _cells(pairs: list[tuple[int, str]]) -> list[Cell]:
-    """(seen names, arm), five seeds each."""
+    others = ("reset_half+copy", "reset_half", "copy_slow", "standard_slow")
+    pairs += [(1000, arm) for arm in others]
+    pairs += [(n, arm) for n in (50, 9600, 150) for arm in SIX if (n, arm) not in pairs]
     return [
         Cell(arm, logic_run(arm=arm, task=LogicConfig(n_seen=n), seed=seed))
         for n, arm in pairs
@@ -187,7 +178,7 @@ def _cells(pairs: list[tuple[int, str]]) -> list[Cell]:
 
 def _price() -> list[Cell]:
     arms = ("standard", "freeze", "reset", "reset_half")
-    return [Cell(arm, logic_run("text", arm, seed=seed)) for seed in range(10, 13) for arm in arms]
+    return [Cell(arm, logic_run("text", arm, seed=seed)) for seed in FIVE for arm in arms]
 
 
 Store = tuple[list[dict[str, Any]], dict[str, Tensor]]  # rows, and tensors by name
@@ -297,7 +288,6 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "logic_live": (_live, run_live),
     "logic_long": (_long, run_rows),
     "arms": (_arms, run_arms),
-    "arms_more": (_arms_more, run_arms),
     "price": (_price, run_cell),
     "dynamics": (dynamics_cells, run_dynamics),
     "sensitivity": (sensitivity_cells, run_sensitivity),

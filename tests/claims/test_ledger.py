@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lib import claims, ledger, results
-from lib.experiments import SWEEPS
+from lib.experiments import SIX, SWEEPS
 from lib.results import STORE
 
 MANIFEST = results.manifest()
@@ -27,16 +27,27 @@ def test_the_readme_shows_the_same_table():
 def test_each_subclaim_has_the_seeds_it_needs(claim):
     said, outcomes = claims.verdict(claim)
     assert said in claims.VERDICTS[:-1]
-    least = 3 if claim.id == "A15" else 5  # language models take longer
-    assert all(outcome.n + outcome.unjudged >= least for outcome in outcomes)
+    assert all(outcome.n + outcome.unjudged >= 5 for outcome in outcomes)
 
 
-def test_every_sweep_is_stored_whole():
+# Registered, and not (all) run yet. This list only gets shorter: what is stored must leave it.
+TO_COME = {"sensitivity"} | {
+    *(("arms", arm, 1000) for arm in ("standard_slow", "copy_slow")),
+    *(("arms", arm, 50) for arm in SIX if arm not in ("standard", "copy")),
+    *(("arms", arm, n) for arm in SIX for n in (150, 9600)),
+}
+
+
+def test_every_sweep_is_stored_whole_but_for_what_is_to_come():
+    missing = set()
     for name, (cells, _) in SWEEPS.items():
-        if not (STORE / f"{name}.csv").exists():
-            continue  # registered, and never begun
-        missing = {results.config_hash(c) for c in cells()} - set(results.table(name)["config"])
-        assert not missing, f"{name}: run `make results`"
+        stored = results.load(name, missing_ok=True)
+        keys = set() if stored is None else set(stored["config"])
+        for cell in cells():
+            if results.config_hash(cell) not in keys:
+                where = (name, cell.arm, cell.run.task.n_seen) if name == "arms" else name
+                missing.add(where)
+    assert missing == TO_COME, "run `make results`, or take what is stored off the list"
 
 
 def test_every_stored_file_matches_its_hash():

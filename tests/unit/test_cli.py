@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +27,17 @@ def test_run_prints_a_table(monkeypatch, capsys):
     )
     assert code == 0 and err == ""
     assert [line.split()[0] for line in out.splitlines()] == ["share", "step", "0", "2"]
+
+
+def test_run_prints_losses_for_language_models(monkeypatch, capsys):
+    rows = [
+        {"step": s, "loss_validation": 5.0, "loss_test": 4.5, "W_U_unseen_cosine": 0.1}
+        for s in (0, 1)
+    ]
+    monkeypatch.setattr(cli, "train", lambda *args: SimpleNamespace(history=rows))
+    code, out, err = call(monkeypatch, capsys, "run", "logic", "--preset", "text")
+    assert code == 0 and err == ""
+    assert [line.split()[0] for line in out.splitlines()] == ["nats", "step", "0", "1"]
 
 
 @pytest.mark.parametrize(

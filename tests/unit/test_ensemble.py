@@ -36,6 +36,16 @@ def facts(config, members, batch, seed=0):
     return prompts, answers
 
 
+def loss(models, prompts, answers, stand_ins=None):
+    """The losses by autograd throughout; stand-ins' own rows get R / K of their gradient."""
+    W_U, bias = models.W_U, 0.0
+    if stand_ins is not None:
+        W_U, bias = torch.lerp(W_U.detach(), W_U, stand_ins.share), stand_ins.bias
+    logits = models.last(prompts)[0] @ W_U.mT + bias
+    each = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none")
+    return each.view(answers.shape).mean(dim=1)
+
+
 def alone(model, prompts):
     """Logits of one plain model after each unpadded prompt."""
     rows = [model(prompt[prompt != PAD][None], last=1)[0, 0] for prompt in prompts]
@@ -86,8 +96,8 @@ def test_stand_ins_that_stand_for_themselves_change_nothing():
     models = made(SMALL, 2)
     prompts, answers = facts(SMALL, 2, 5)
     rows = torch.tensor([[20, 21, 22]]).expand(2, 3)
-    plain = ensemble.loss(models, prompts, answers)
-    with_rows = ensemble.loss(models, prompts, answers, StandIns(rows, 3, models.W_U))
+    plain = loss(models, prompts, answers)
+    with_rows = loss(models, prompts, answers, StandIns(rows, 3, models.W_U))
     torch.testing.assert_close(plain, with_rows)
 
 
@@ -104,7 +114,7 @@ def test_stand_ins_equal_many_equal_rows():
         big.W_E[:, 20:] = small.W_E[:, 20:21]
     prompts, answers = facts(dataclasses.replace(SMALL, d_vocab=20), 1, 5)
     rows = StandIns(torch.tensor([[20, 21, 22]]), 12, small.W_U)
-    few, many = ensemble.loss(small, prompts, answers, rows), ensemble.loss(big, prompts, answers)
+    few, many = loss(small, prompts, answers, rows), loss(big, prompts, answers)
     torch.testing.assert_close(few, many)
     few.sum().backward()
     many.sum().backward()
@@ -123,7 +133,7 @@ def test_the_backward_by_hand_is_autograd(config, standing):
     for step in range(2):  # the second time buffers are there already
         prompts, answers = facts(config, 2, 5, step)
         losses = ensemble.backward(models, prompts, answers, stand_ins)
-        want = ensemble.loss(twin, prompts, answers, stand_ins)
+        want = loss(twin, prompts, answers, stand_ins)
         torch.testing.assert_close(losses, want.detach())
         for value in twin.parameters.values():
             value.grad = None

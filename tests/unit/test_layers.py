@@ -27,7 +27,9 @@ FLOORS = [
     ["ledger.arms", "ledger.price", "ledger.analogy"],
     ["ledger"],
     ["plotting"],
-    ["bench", "exercises"],
+    ["bench", "exercises.attempt"],
+    ["exercises.unseen", "exercises.analogy"],
+    ["exercises"],
     ["cli"],
     ["__main__"],
 ]

@@ -1,32 +1,17 @@
-"""Checks for the exercises: call one on your own function, and it says what is probably wrong.
-
-A check returns a sentence. It begins with "Right" when the function passes, with "Not yet" else; it
-never raises for a wrong answer, so that a chapter runs from top to bottom with nothing solved.
-"""
+"""Checks for the exercises of part I."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lib import geometry, theory
 from lib.evaluation import KINDS, kinds_written
-from lib.generators import analogy, logic, stream
-
-
-def _attempt(answer: Callable[..., Any], kind: type, *args: Any) -> tuple[Any, str]:
-    """What the reader's function returns, as a `kind`, and what is wrong with it (empty if nothing)."""
-    try:
-        said = answer(*args)
-        if said is None:
-            return None, f"Not yet: the function returns nothing. Let it return a {kind.__name__}."
-        return kind(said), ""
-    except Exception as error:  # whatever a reader's code raises is the answer
-        return None, f"Not yet: {type(error).__name__}: {error}."
+from lib.exercises.attempt import attempt
+from lib.generators import logic, stream
 
 
 def check_solve(solve: Callable[[str], str | None]) -> str:
@@ -74,7 +59,7 @@ def check_kind(kind: Callable[[int, list[int], int, logic.LogicConfig], str | No
             answer = torch.stack([tokens[-3], torch.tensor(written), tokens[-1]])
             shares = kinds_written(answer[None], tokens[None], task)
             due = next(name for name in KINDS if shares[name] == 1)
-            said, problem = _attempt(kind, str, written, tokens.tolist(), right, task)
+            said, problem = attempt(kind, str, written, tokens.tolist(), right, task)
             if problem:
                 return f"{problem} It should be one of {', '.join(KINDS)}."
             if said != due:
@@ -92,7 +77,7 @@ def check_kind(kind: Callable[[int, list[int], int, logic.LogicConfig], str | No
 def check_mean_cosine(mean_cosine: Callable[[Tensor], float | None]) -> str:
     """Chapter 3: the mean cosine over all pairs of different rows."""
     x = torch.randn(30, 8, generator=stream(0, "exercise")) + 0.4
-    value, problem = _attempt(mean_cosine, float, x)
+    value, problem = attempt(mean_cosine, float, x)
     if problem:
         return problem
     right = geometry.mean_cosine(x)
@@ -115,7 +100,7 @@ def check_mean_cosine(mean_cosine: Callable[[Tensor], float | None]) -> str:
 def check_steps_until(steps_until: Callable[[float, float, float], int | None]) -> str:
     """Chapter 4: the smallest t with (1 - lr x decay)^t <= share."""
     for share, lr, decay in ((0.5, 0.1, 0.1), (0.01, 3e-3, 0.1), (0.9, 0.5, 0.4)):
-        said, problem = _attempt(steps_until, float, share, lr, decay)
+        said, problem = attempt(steps_until, float, share, lr, decay)
         if problem:
             return problem
         left = [theory.remaining(lr, decay, int(said) - back) for back in (0, 1)]
@@ -137,7 +122,7 @@ def check_copy_logits(copy_logits: Callable[[Tensor, Tensor, Tensor, float], Ten
     W, gate = torch.randn(9, 4, generator=draws), 1.5
     tokens = torch.tensor([3, 7, 3, 0, 5])
     pattern = torch.randn(5, generator=draws).softmax(dim=0)
-    value, problem = _attempt(copy_logits, Tensor, pattern, tokens, W, gate)
+    value, problem = attempt(copy_logits, Tensor, pattern, tokens, W, gate)
     if problem:
         return problem
     mixed = pattern @ W[tokens]
@@ -185,7 +170,7 @@ def check_draws(draws: Callable[[Tensor, int, torch.Generator], Tensor | None]) 
     mixing = torch.tensor([[2.0, 0, 0], [1.5, 0.5, 0], [-1, 0.3, 0.2]])
     x = torch.randn(500, 3, generator=generator) @ mixing.T + torch.tensor([1.0, -2.0, 3.0])
     n = 20_000
-    new, problem = _attempt(draws, torch.Tensor, x, n, stream(1, "exercise"))
+    new, problem = attempt(draws, torch.Tensor, x, n, stream(1, "exercise"))
     if problem:
         return problem
     if tuple(new.shape) != (n, 3):
@@ -227,7 +212,7 @@ def check_perplexity(
 ) -> str:
     """Chapter 8: one perplexity for files of different lengths, from their mean losses in nats."""
     losses, tokens = [1.0, 2.0, 4.0], [500, 300, 200]
-    value, problem = _attempt(perplexity, float, losses, tokens)
+    value, problem = attempt(perplexity, float, losses, tokens)
     if problem:
         return problem
     n, nats = sum(tokens), sum(loss * k for loss, k in zip(losses, tokens, strict=True))
@@ -252,7 +237,7 @@ def check_perplexity(
             f"Not yet: {value:.4g} instead of {right:.4g}. One file alone, of any length, should give "
             "the exponential of its loss."
         )
-    alone, problem = _attempt(perplexity, float, [0.5, 0.5], [7, 1])
+    alone, problem = attempt(perplexity, float, [0.5, 0.5], [7, 1])
     if problem or not math.isclose(alone, math.exp(0.5), rel_tol=1e-4):
         return problem or (
             f"Not yet: two files with loss 0.5 each give {alone:.4g} instead of {math.exp(0.5):.4g}."
@@ -264,7 +249,7 @@ def check_rows_met(rows_met: Callable[[int, int, int, int | None], int | None]) 
     """Chapter 6: different rows that seen names have over a run with `Reset(every, until)`."""
     cases = ((50, 250, 100, None), (1000, 2400, 100, None), (1000, 2400, 100, 1200))
     for names, steps, every, until in cases:
-        said, problem = _attempt(rows_met, float, names, steps, every, until)
+        said, problem = attempt(rows_met, float, names, steps, every, until)
         if problem:
             return problem
         throughout = len(range(every, steps, every))
@@ -287,89 +272,3 @@ def check_rows_met(rows_met: Callable[[int, int, int, int | None], int | None]) 
             case = f"{names} names, {steps} steps, every {every}, until {until}"
             return f"Not yet: {case}: {said:g} instead of {right}: {why}"
     return "Right: three runs, with the first draw and without a reset after the end."
-
-
-def check_carries_over(
-    carries_over: Callable[[dict[Any, Any], dict[Any, Any]], bool | None],
-) -> str:
-    """Part II, chapter 1: does a bijection keep all relations?"""
-    for short_cut in (True, False):
-        config = analogy.AnalogyConfig(entities=4, vocabulary=12, short_cut=short_cut)
-        world = analogy.draw(config, stream(0, "exercise"))
-        source, target = world.entity.tolist()
-        relation = {(a, b): r for a, r, b in world.atomic.tolist()}
-        F = dict(zip(source, target, strict=True))
-        turned = dict(zip(source, target[1:] + target[:1], strict=True))
-        swapped = F | {source[0]: F[source[1]], source[1]: F[source[0]]}
-        strange = config.names.stop
-        later = relation | {(target[2], target[0]): strange}
-        sooner = relation | {(target[0], target[2]): strange}
-        cases = (
-            (
-                relation,
-                F,
-                True,
-                "this map keeps every relation. Compare r(F(a), F(b)) with r(a, b).",
-            ),
-            (
-                relation,
-                swapped,
-                False,
-                "here two partners are exchanged, and relations no longer agree.",
-            ),
-            (
-                later,
-                F,
-                False,
-                "one relation differs. A pair has two directions: look at (b, a) as well.",
-            ),
-            (sooner, F, False, "one relation differs, all others agree. Every pair counts."),
-            (
-                relation,
-                turned,
-                not short_cut,
-                "this map turns a circle by one place. Another map than the one meant may keep them all."
-                if not short_cut
-                else "here each partner is moved on by one place, and relations no longer agree.",
-            ),
-        )
-        for table, mapping, due, hint in cases:
-            said, problem = _attempt(carries_over, bool, dict(table), dict(mapping))
-            if "KeyError" in problem:
-                return (
-                    f"{problem} Only pairs of different entities have a relation: leave a = b out."
-                )
-            if problem:
-                return problem
-            if said != due:
-                return f"Not yet: {due} is right, yours says {said}: {hint}"
-    return "Right: maps that keep all relations are told from those that miss a single one."
-
-
-def check_sustained(sustained: Callable[[list[int], list[float]], int | None]) -> str:
-    """Part II, chapter 2: the step from which a score stays at 0.9 or above to the end."""
-    steps = [0, 10, 20, 30, 40]
-    cases = (
-        ([0.0, 0.5, 0.95, 0.97, 1.0], 20, "the score passes 0.9 at step 20 and stays."),
-        ([0.0, 0.95, 0.5, 0.95, 1.0], 30, "that was the first hit. The score fell again after it."),
-        ([0.0, 0.5, 0.9, 1.0, 1.0], 20, "a score of exactly 0.9 counts."),
-        ([0.95, 1.0, 1.0, 0.95, 1.0], 0, "it is there from the first step on, which is step 0."),
-        ([0.0, 0.5, 0.5, 0.5, 1.0], 40, "the last score alone is enough to begin."),
-        ([0.0, 0.95, 1.0, 1.0, 0.5], None, "the score ends below 0.9, so nothing lasts."),
-    )
-    for scores, due, hint in cases:
-        said, problem = _attempt(sustained, float, list(steps), list(scores))
-        if due is None:
-            if not problem:
-                return f"Not yet: {scores}: {said:g} instead of None: {hint}"
-            if "returns nothing" not in problem:
-                return problem
-            continue
-        if problem:
-            return f"{problem} The scores were {scores}."
-        if said != due:
-            index = (
-                "give the step, not its place in the list." if said == steps.index(due) else hint
-            )
-            return f"Not yet: {scores}: {said:g} instead of {due}: {index}"
-    return "Right: six curves agree, with a dip, and with an end that falls."
