@@ -164,11 +164,11 @@ FIVE = range(10, 15)
 
 
 def _arms() -> list[Cell]:
-    """Six arms by number of names, forgetting that stops half-way, an embedding that learns slower."""
-    pairs = [(1000, arm) for arm in SIX] + [(50, "standard"), (50, "copy")]
+    """Arms by number of names, forgetting that stops half-way, an embedding that learns slower."""
+    four = ("standard", "copy", "freeze", "freeze+copy")
     others = ("reset_half+copy", "reset_half", "copy_slow", "standard_slow")
-    pairs += [(1000, arm) for arm in others]
-    pairs += [(n, arm) for n in (50, 9600, 150) for arm in SIX if (n, arm) not in pairs]
+    pairs = [(1000, arm) for arm in (*SIX, *others)] + [(50, arm) for arm in four]
+    pairs += [(9600, arm) for arm in (*four, "reset+copy")] + [(150, arm) for arm in four]
     return [
         Cell(arm, logic_run(arm=arm, task=LogicConfig(n_seen=n), seed=seed))
         for n, arm in pairs
