@@ -8,7 +8,7 @@ member has an optimiser of its own, so that learning rates and decays may differ
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,12 @@ from torch import Tensor, nn
 from lib.models.transformer import Transformer, TransformerConfig, initialise, rotary
 
 PAD = -1  # fills prompts on the left; never read
+Hook = Callable[[str, Tensor], Tensor]
+
+
+def unchanged(name: str, value: Tensor) -> Tensor:
+    """The hook that changes nothing."""
+    return value
 
 
 class Ensemble:
@@ -36,7 +42,7 @@ class Ensemble:
         self.config = config
         named = [dict(member.named_parameters()) for member in members]
         self.parameters = {
-            name: torch.stack([one[name].detach() for one in named]).requires_grad_()
+            name: _laid_out(name, torch.stack([one[name].detach() for one in named]))
             for name in named[0]
         }
 
@@ -54,7 +60,7 @@ class Ensemble:
     def to(self, device: torch.device) -> Ensemble:
         """The same ensemble on a device."""
         self.parameters = {
-            name: value.detach().to(device).requires_grad_()
+            name: _laid_out(name, value.detach().to(device))
             for name, value in self.parameters.items()
         }
         return self
@@ -68,10 +74,16 @@ class Ensemble:
         return model
 
     def logits(
-        self, prompts: Int[Tensor, "models batch tokens"]
+        self,
+        prompts: Int[Tensor, "models batch tokens"],
+        x: Tensor | None = None,
+        hook: Hook = unchanged,
     ) -> Float[Tensor, "models batch d_vocab"]:
-        """Logits after the last token of each prompt; prompts are filled with PAD on the left."""
-        return self.last(prompts)[0] @ self.W_U.mT
+        """Logits after the last token of each prompt; prompts are filled with PAD on the left.
+
+        `x` and `hook` as for `last`.
+        """
+        return self.last(prompts, x, hook)[0] @ self.W_U.mT
 
     def rows(
         self, prompts: Int[Tensor, "models batch tokens"]
@@ -81,11 +93,17 @@ class Ensemble:
         return prompts.clamp(min=0) + offset * self.config.d_vocab
 
     def last(
-        self, prompts: Int[Tensor, "models batch tokens"], x: Tensor | None = None
+        self,
+        prompts: Int[Tensor, "models batch tokens"],
+        x: Tensor | None = None,
+        hook: Hook = unchanged,
     ) -> tuple[Float[Tensor, "models batch d_model"], Float[Tensor, "models batch n_heads tokens"]]:
         """The final normalised stream at the last position, and the top layer's attention from it.
 
-        `x` takes the place of the prompts' embeddings when given.
+        `x` takes the place of the prompts' embeddings when given. What `hook` returns takes the place
+        of `blocks.0.value` and `blocks.0.pattern` [models, batch, heads, ...], and of the streams
+        `blocks.0.resid_mid` and `blocks.0.resid_post` [models, batch, tokens, d_model]; the top
+        block has the last position only.
         """
         models, batch, tokens = prompts.shape
         p, d = self.parameters, self.config.d_model
@@ -99,24 +117,47 @@ class Ensemble:
             normed = _norm(x, p[b + "ln_1.weight"], p[b + "ln_1.bias"])
             q = rotary(self._heads(normed[:, :, -n:], b + "query"), tokens - n)
             k = rotary(self._heads(normed, b + "key"))
-            v = self._heads(normed, b + "value")
-            scores = q @ k.mT / math.sqrt(self.config.d_head)
+            v = hook(b + "value", self._heads(normed, b + "value"))
+            # Prompts are short: elementwise products are faster than thousands of tiny matrix products.
+            scores = (q[..., :, None, :] * k[..., None, :, :]).sum(-1) / math.sqrt(
+                self.config.d_head
+            )
             pattern = scores.masked_fill(hidden | causal[-n:], -math.inf)
             # A PAD sees nothing; what it would write is never read, but it must not be NaN.
             pattern = pattern.softmax(dim=-1).nan_to_num() if n > 1 else pattern.softmax(dim=-1)
-            z = (pattern @ v).transpose(2, 3).reshape(models, batch, n, d)
+            pattern = hook(b + "pattern", pattern)
+            z = (pattern[..., None] * v[..., None, :, :]).sum(-2)
+            z = z.transpose(2, 3).reshape(models, batch, n, d)
             x = x[:, :, -n:] + _linear(z, p[b + "out.weight"], p[b + "out.bias"])
+            x = hook(b + "resid_mid", x)
             up = _norm(x, p[b + "ln_2.weight"], p[b + "ln_2.bias"])
             up = F.relu(_linear(up, p[b + "up.weight"], p[b + "up.bias"]))
-            x = x + _linear(up, p[b + "down.weight"], p[b + "down.bias"])
-        final = _norm(x[:, :, -1], p["ln_final.weight"], p["ln_final.bias"])
-        return final, pattern[:, :, :, -1]
+            x = hook(b + "resid_post", x + _linear(up, p[b + "down.weight"], p[b + "down.bias"]))
+        return self.normed(x[:, :, -1]), pattern[:, :, :, -1]
+
+    def normed(
+        self, x: Float[Tensor, "models batch d_model"]
+    ) -> Float[Tensor, "models batch d_model"]:
+        """The final LayerNorm, which the logit lens applies to any stream."""
+        return _norm(x, self.parameters["ln_final.weight"], self.parameters["ln_final.bias"])
 
     def _heads(
         self, x: Float[Tensor, "models batch tokens d_model"], name: str
     ) -> Float[Tensor, "models batch n_heads tokens d_head"]:
         y = _linear(x, self.parameters[name + ".weight"], self.parameters[name + ".bias"])
         return y.unflatten(-1, (self.config.n_heads, -1)).transpose(2, 3)
+
+
+def _laid_out(name: str, value: Tensor) -> Tensor:
+    """A leaf; matrices of the blocks lie in memory as [models, d_in, d_out], the way products read them
+    forward and leave their gradients."""
+    inner = value.ndim == 3 and name.startswith("blocks.")
+    return (value.mT.contiguous().mT if inner else value).requires_grad_()
+
+
+def _as_stored(value: Tensor) -> Tensor:
+    """The same entries in the order of memory: Adam works entry by entry and copies what is not."""
+    return value if value.is_contiguous() else value.mT
 
 
 def _norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -218,22 +259,26 @@ class Optimiser:
         self.trained = {k: v for k, v in ensemble.parameters.items() if k not in frozen}
         for name in frozen:
             ensemble.parameters[name].requires_grad_(False)
+        settings = list(zip(lr, weight_decay, strict=True))
+        # Adam works entry by entry: members with the same settings are one.
+        alike = len(set(settings)) == 1
+        self.parts: list[Any] = [slice(None)] if alike else list(range(len(ensemble)))
         self.views = [
-            [nn.Parameter(value.detach()[i]) for value in self.trained.values()]
-            for i in range(len(ensemble))
+            [nn.Parameter(_as_stored(value.detach()[part])) for value in self.trained.values()]
+            for part in self.parts
         ]
         groups: list[dict[str, Any]] = [
             {"params": views, "lr": rate, "weight_decay": decay}
-            for views, rate, decay in zip(self.views, lr, weight_decay, strict=True)
+            for views, (rate, decay) in zip(self.views, settings, strict=False)
         ]
         make = torch.optim.Adam if kind == "adam_l2" else torch.optim.AdamW
         self.inner = make(groups, fused=True)
 
     def step(self) -> None:
         """One step of each member along the gradients that the parameters hold."""
-        for i, views in enumerate(self.views):
+        for part, views in zip(self.parts, self.views, strict=True):
             for view, value in zip(views, self.trained.values(), strict=True):
-                view.grad = None if value.grad is None else value.grad[i]
+                view.grad = None if value.grad is None else _as_stored(value.grad[part])
         self.inner.step()
 
 

@@ -13,7 +13,7 @@ from lib import results
 from lib.claims import Effects, SubClaim
 from lib.ledger.collapse import per_seed
 
-NEVER = 1010  # one evaluation after the last of a run of 1000 steps
+NEVER = 1020  # one evaluation after the last of a run of 1000 steps
 
 
 def dynamics(arm: str = "exact") -> pd.DataFrame:
