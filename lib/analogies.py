@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from lib.models.transformer import TransformerConfig
 from lib.training import pick_device
 
 KINDS = ("atomic", "comp_id", "comp_ood", "ana_id", "ana_ood")
+ALIGNED = (None, "all", "known", "shuffled")
 SHOWN = 256  # at most so many facts of a kind are asked at an evaluation
 Row = dict[str, float | int]
 
@@ -28,7 +29,8 @@ Row = dict[str, float | int]
 class AnalogyRun:
     """One model on one world. `stand_ins` rows stand for all names that never occur; None: each has
     its own row, the exact softmax. `frozen`: the embedding stays as drawn. `init_std` is that of all
-    matrices; None leaves 0.02 to the embedding and 1 / sqrt(d_in) to the others.
+    matrices; None leaves 0.02 to the embedding and 1 / sqrt(d_in) to the others. `aligned`: before
+    training, targets become (e_s + f) / sqrt(2), for all pairs, for known ones, or for wrong partners.
     """
 
     task: analogy.AnalogyConfig = analogy.AnalogyConfig()
@@ -45,8 +47,13 @@ class AnalogyRun:
     frozen: bool = False
     init_std: float | None = 0.02
     seed: int = 0
+    aligned: str | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        if self.aligned not in ALIGNED or (self.aligned and not self.tied):
+            raise ValueError(
+                f"aligned is {self.aligned!r}: use None, or all, known or shuffled with tied=True"
+            )
         for name in ("batch", "steps", "eval_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
@@ -131,7 +138,10 @@ def train_many(
             raise ValueError("runs of an ensemble may differ in seed, lr and weight_decay only")
     target = pick_device(device)
     members = [member_of(run) for run in runs]
-    models = build(first.model, [stream(run.seed, "weights") for run in runs]).to(target)
+    models = build(first.model, [stream(run.seed, "weights") for run in runs])
+    for W, run, member in zip(models.W_E.detach(), runs, members, strict=True):
+        align(W, member.world, run.aligned)
+    models = models.to(target)
     stand_ins = None
     if first.stand_ins is not None:
         rows = torch.stack([member.unused for member in members])
@@ -170,6 +180,22 @@ def train_many(
                 raise FloatingPointError(f"loss is {values} at step {step}: lower lr")
             measure(done, values)
     return models, history
+
+
+def align(W: Float[Tensor, "d_vocab d"], world: analogy.Analogy, which: str | None) -> None:
+    """Make e_t = (e_s + f) / sqrt(2) in place, t = F(s): as long as before, and one translation.
+
+    `which` is all, known (pairs that are not held out), shuffled (each t gets the next s) or None.
+    """
+    if which is None:
+        return
+    source, target = world.entity[0], world.entity[1]
+    if which == "known":
+        known = ~torch.isin(target, world.analogical.ood[:, -1])
+        source, target = source[known], target[known]
+    elif which == "shuffled":
+        source = source.roll(-1)
+    W[target] = (W[source] + W[world.functor[0]]) / math.sqrt(2)
 
 
 def _draws(run: AnalogyRun, step: int) -> torch.Generator:

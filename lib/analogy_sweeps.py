@@ -40,6 +40,10 @@ def dynamics_cells() -> list[AnalogyCell]:
         "frozen": dataclasses.replace(exact, frozen=True, stand_ins=64),
         "decay_1e-2": dataclasses.replace(exact, weight_decay=1e-2, stand_ins=64),
         "decay_1": dataclasses.replace(exact, weight_decay=1.0, stand_ins=64),
+        **{
+            f"aligned_{which}": dataclasses.replace(exact, aligned=which, stand_ins=64)
+            for which in ("all", "known", "shuffled")
+        },
     }
     return [AnalogyCell("arm", name, run) for name, run in arms.items()]
 

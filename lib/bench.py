@@ -1,11 +1,12 @@
-"""How fast: our logic step against a plain textbook loop and against the arithmetic it needs.
+"""How fast: our training steps against plain textbook loops and against the arithmetic they need.
 
-All on one thread. The textbook loop is the same model on the same problems, written as one would
-at first: a DataLoader over a list of problems, logits at every position, the default optimiser.
+All on one thread. A textbook loop is the same model on the same problems, written as one would at
+first: one model, a DataLoader over a list of problems, logits at every position, the default optimiser.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from lib.analogies import AnalogyRun, evaluate, member_of
+from lib.ensemble import PAD, Optimiser, StandIns, backward, build
 from lib.evaluation import answer_loss
 from lib.experiments import logic_run
 from lib.generators import logic, stream
@@ -51,6 +54,45 @@ def bench_logic(names: tuple[int, ...] = (1000, 9600), steps: int = 30) -> dict[
             "share_of_bound": work / peak * 1e3 / ours,
         }
     return report
+
+
+def bench_analogy(members: tuple[int, ...] = (1, 2, 4, 8), steps: int = 30) -> dict[str, Any]:
+    """Model-steps a second of ensembles, exact and with stand-ins, beside the textbook loop, with the
+    loss that each reaches, the arithmetic bound, and what an evaluation of a member costs."""
+    torch.set_num_threads(1)
+    peak = gemm_peak()
+    exact = AnalogyRun()
+    plain, plain_loss = _timed(_textbook_analogy(exact, steps), steps)
+    report: dict[str, Any] = {
+        "gemm_gflops": peak,
+        "textbook": {"steps_per_s": 1e3 / plain, "loss": plain_loss},
+        "softmax": {},
+    }
+    for name, run in (("exact", exact), ("stand-ins", AnalogyRun(stand_ins=64))):
+        work = analogy_flops(run) / 1e9
+        rows = {}
+        for n in members:
+            ours, loss = _timed(_ensemble_steps(run, n), steps)
+            rows[str(n)] = {
+                "model_steps_per_s": n * 1e3 / ours,
+                "times_faster": n * plain / ours,
+                "share_of_bound": n * work / peak * 1e3 / ours,
+                "loss": loss,
+            }
+        report["softmax"][name] = {
+            "gflop_a_model_step": work,
+            "bound_model_steps_per_s": peak / work,
+            "evaluation_ms_a_member": _evaluation(run, max(members)),
+            "members": rows,
+        }
+    return report
+
+
+def analogy_flops(run: AnalogyRun) -> float:
+    """Multiply-adds times two of one model's training step, backward = twice forward, one layer:
+    keys and values at three positions, all else at the last."""
+    d, vocabulary = run.d_model, run.world.d_vocab
+    return 6.0 * run.batch * (16 * d * d + d * vocabulary)
 
 
 def gemm_peak(n: int = 1024, repeats: int = 10) -> float:
@@ -128,3 +170,53 @@ def _textbook_steps(config: RunConfig, steps: int) -> Iterator[float]:
         loss.backward()
         optimizer.step()
         yield loss.item()
+
+
+def _ensemble_steps(run: AnalogyRun, n: int) -> Iterator[float]:
+    runs = [dataclasses.replace(run, seed=seed) for seed in range(n)]
+    members = [member_of(one) for one in runs]
+    models = build(run.model, [stream(one.seed, "weights") for one in runs])
+    stand_ins = None
+    if run.stand_ins is not None:
+        stand_ins = StandIns(torch.stack([m.unused for m in members]), run.unused, models.W_U)
+    optimiser = Optimiser(models, [run.lr] * n, [run.weight_decay] * n)
+    step = 0
+    while True:
+        facts = torch.stack([_facts(one, m.pool, step) for one, m in zip(runs, members, strict=True)])
+        losses = backward(models, facts[:, :, :-1], facts[:, :, -1], stand_ins)
+        optimiser.step()
+        step += 1
+        yield float(losses[0])
+
+
+def _facts(run: AnalogyRun, pool: Tensor, step: int) -> Tensor:
+    return pool[torch.randint(len(pool), (run.batch,), generator=stream(run.seed, "batch", step))]
+
+
+def _textbook_analogy(run: AnalogyRun, steps: int) -> Iterator[float]:
+    model = initialise(Transformer(run.model), stream(run.seed, "weights"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=run.lr, weight_decay=run.weight_decay)
+    pool = member_of(run).pool
+    facts = [row[row != PAD] for step in range(steps) for row in _facts(run, pool, step)]
+
+    def collate(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+        tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        target = torch.full_like(tokens[:, 1:], -100)
+        for i, row in enumerate(rows):
+            target[i, len(row) - 2] = row[-1]  # only a fact's last token is trained on
+        return tokens[:, :-1], target
+
+    for tokens, target in DataLoader(facts, run.batch, collate_fn=collate):  # type: ignore[arg-type]
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def _evaluation(run: AnalogyRun, n: int, repeats: int = 5) -> float:
+    runs = [dataclasses.replace(run, seed=seed) for seed in range(n)]
+    members = [member_of(one) for one in runs]
+    models = build(run.model, [stream(one.seed, "weights") for one in runs])
+    seconds = [_seconds(lambda: evaluate(models, members)) for _ in range(repeats)]
+    return statistics.median(seconds) / n * 1e3

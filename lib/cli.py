@@ -12,7 +12,7 @@ import tyro
 
 from lib import claims as judging
 from lib import results as store
-from lib.bench import bench_logic
+from lib.bench import bench_analogy, bench_logic
 from lib.configuration import nearest
 from lib.experiments import SWEEPS, logic_run, sweep
 from lib.generators.text import TextConfig
@@ -139,7 +139,7 @@ def results() -> None:
 
 @app.command(name="bench")
 def bench(
-    what: tyro.conf.Positional[Literal["logic"]],
+    what: tyro.conf.Positional[Literal["logic", "analogy"]],
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> None:
     """Measure speed on one thread, beside a textbook loop and the arithmetic bound.
@@ -148,19 +148,33 @@ def bench(
         what: The task.
         json_: Print JSON for programs.
     """
-    report = bench_logic()
+    report = bench_logic() if what == "logic" else bench_analogy()
     if json_:
         print(json.dumps(report, indent=1))
         return
     print(f"large matrix product: {report['gemm_gflops']:.0f} GFLOP/s")
-    for batch, speed in report["problems_per_s"].items():
-        print(f"generator, {batch} at a time: {speed:,.0f} problems/s")
-    for n_seen, row in report["names"].items():
+    if what == "logic":
+        for batch, speed in report["problems_per_s"].items():
+            print(f"generator, {batch} at a time: {speed:,.0f} problems/s")
+        for n_seen, row in report["names"].items():
+            print(
+                f"{n_seen:>5} names: {row['ours_ms']:.1f} ms a step, textbook {row['textbook_ms']:.1f} ms, "
+                f"{row['times_faster']:.1f} times faster at loss {row['loss']:.4f} and {row['textbook_loss']:.4f}; "
+                f"arithmetic bound {row['bound_ms']:.1f} ms ({row['share_of_bound']:.0%} of our time)"
+            )
+        return
+    plain = report["textbook"]
+    print(f"textbook loop: {plain['steps_per_s']:.0f} steps/s, loss {plain['loss']:.4f}")
+    for softmax, part in report["softmax"].items():
         print(
-            f"{n_seen:>5} names: {row['ours_ms']:.1f} ms a step, textbook {row['textbook_ms']:.1f} ms, "
-            f"{row['times_faster']:.1f} times faster at loss {row['loss']:.4f} and {row['textbook_loss']:.4f}; "
-            f"arithmetic bound {row['bound_ms']:.1f} ms ({row['share_of_bound']:.0%} of our time)"
+            f"{softmax}: bound {part['bound_model_steps_per_s']:.0f} model-steps/s; "
+            f"an evaluation costs {part['evaluation_ms_a_member']:.0f} ms a member"
         )
+        for n, row in part["members"].items():
+            print(
+                f"{n:>5} at once: {row['model_steps_per_s']:.0f} model-steps/s, {row['times_faster']:.1f} times "
+                f"the textbook, {row['share_of_bound']:.0%} of the bound, loss {row['loss']:.4f}"
+            )
 
 
 def main() -> None:

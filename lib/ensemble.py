@@ -193,19 +193,22 @@ def backward(
     final, _ = ensemble.last(prompts, x)
     h = final.detach()
 
-    logits = h @ W_U.mT
+    # One tensor of the vocabulary's size, changed in place: logits, then d loss / d logits times batch.
+    wrong = h @ W_U.mT
     if stand_ins is not None:
-        logits += stand_ins.bias
-    wrong = logits.softmax(dim=-1)
-    chosen = wrong.gather(2, answers[:, :, None])
-    losses = (logits.logsumexp(dim=-1) - logits.gather(2, answers[:, :, None])[:, :, 0]).mean(dim=1)
-    wrong.scatter_(2, answers[:, :, None], chosen - 1).div_(answers.shape[1])
+        wrong += stand_ins.bias
+    right = wrong.gather(2, answers[:, :, None])
+    total = wrong.logsumexp(dim=-1, keepdim=True)
+    losses = (total - right).mean(dim=(1, 2))
+    wrong.sub_(total).exp_()
+    wrong.scatter_add_(2, answers[:, :, None], torch.full_like(right, -1.0))
+    batch = answers.shape[1]
 
-    final.backward(wrong @ W_U)
+    final.backward(wrong @ W_U / batch)
     tied = ensemble.config.tied
     if ensemble.W_U.requires_grad:
         grad = _buffer(ensemble.W_U)
-        torch.bmm(wrong.mT, h, out=grad)
+        torch.bmm(wrong.mT, h / batch, out=grad)
         if stand_ins is not None:
             grad *= stand_ins.share
     if ensemble.W_E.requires_grad:

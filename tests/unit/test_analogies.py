@@ -156,3 +156,25 @@ def test_sweeps_leave_one_shape_of_rows():
                 columns.add(tuple(rows[0]))
                 assert {row["seed"] for row in rows} == {10, 11}
         assert len(columns) == 1
+
+
+@pytest.mark.parametrize("which", ["all", "known", "shuffled"])
+def test_rows_are_aligned_before_training_and_nothing_else_is(which):
+    plain = train_many(runs(1, steps=1, lr=1e-12))[0].W_E[0].detach()
+    W = train_many(runs(1, steps=1, lr=1e-12, aligned=which))[0].W_E[0].detach()
+    world = member_of(TINY).world
+    f, (source, target) = int(world.functor[0]), world.entity.tolist()
+    held = set(world.analogical.ood[:, -1].tolist())
+    changed = {t for t in target if which != "known" or t not in held}
+    for token in range(len(W)):
+        assert torch.allclose(W[token], plain[token], atol=1e-6) == (token not in changed)
+    for i, t in enumerate(target):
+        s = source[(i + 1) % len(source)] if which == "shuffled" else source[i]
+        if t in changed:
+            assert torch.allclose(W[t] * math.sqrt(2), W[s] + W[f], atol=1e-6)
+
+
+def test_alignment_by_hand_wants_a_known_word_and_tied_rows():
+    for wrong in ({"aligned": "half"}, {"aligned": "all", "tied": False}):
+        with pytest.raises(ValueError, match="aligned is"):
+            dataclasses.replace(TINY, **wrong)
