@@ -182,7 +182,9 @@ def _ensemble_steps(run: AnalogyRun, n: int) -> Iterator[float]:
     optimiser = Optimiser(models, [run.lr] * n, [run.weight_decay] * n)
     step = 0
     while True:
-        facts = torch.stack([_facts(one, m.pool, step) for one, m in zip(runs, members, strict=True)])
+        facts = torch.stack(
+            [_facts(one, m.pool, step) for one, m in zip(runs, members, strict=True)]
+        )
         losses = backward(models, facts[:, :, :-1], facts[:, :, -1], stand_ins)
         optimiser.step()
         step += 1

@@ -19,7 +19,9 @@ from torch import Tensor
 from lib import results
 from lib.analogy_sweeps import (
     dynamics_cells,
+    mechanism_cells,
     run_dynamics,
+    run_mechanism,
     run_sensitivity,
     sensitivity_cells,
 )
@@ -291,6 +293,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "price": (_price, run_cell),
     "dynamics": (dynamics_cells, run_dynamics),
     "sensitivity": (sensitivity_cells, run_sensitivity),
+    "mechanism": (mechanism_cells, run_mechanism),
 }
 
 

@@ -8,7 +8,7 @@ change asks for another answer. Models have one functor with a token.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -37,7 +37,9 @@ class Asked(NamedTuple):
 def ask(members: Sequence[Member]) -> Asked:
     """All pairs (s, F(s)), known and held out. Raises ValueError without a functor's token."""
     if any(len(member.world.functor) != 1 for member in members):
-        raise ValueError("these tests need one functor with a token: set functors=1, implicit=False")
+        raise ValueError(
+            "these tests need one functor with a token: set functors=1, implicit=False"
+        )
     source, target = (torch.stack([m.world.entity[i] for m in members]) for i in (0, 1))
     functor = torch.stack([m.world.functor for m in members]).expand_as(source)
     held = [torch.isin(m.world.entity[1], m.world.analogical.ood[:, -1]) for m in members]
@@ -45,22 +47,31 @@ def ask(members: Sequence[Member]) -> Asked:
     return Asked(prompts, target, torch.stack(held))
 
 
-def _rows(
-    held: Tensor, right: Tensor, followed: Tensor | None = None, **head: float | str
-) -> list[list[Row]]:
+def _rows(held: Tensor, right: Tensor, followed: Tensor | None, head: Row) -> list[list[Row]]:
     """Two rows a member, from what is right for each pair."""
     found: list[list[Row]] = []
     for i in range(len(held)):
         found.append([])
         for group, chosen in (("held_out", held[i]), ("known", ~held[i])):
             share = math.nan if followed is None else float(followed[i][chosen].float().mean())
-            row = {"group": group, "right": float(right[i][chosen].float().mean())}
+            row: Row = {"group": group, "right": float(right[i][chosen].float().mean())}
             found[-1].append({**head, **row, "followed": share, "n": int(chosen.sum())})
     return found
 
 
 def _join(parts: Sequence[list[list[Row]]]) -> list[list[Row]]:
     return [[row for part in parts for row in part[i]] for i in range(len(parts[0]))]
+
+
+def everything(
+    models: Ensemble, members: Sequence[Member], seeds: Sequence[int]
+) -> list[list[Row]]:
+    """All tests that a model's depth allows, each member's rows; `seeds` make the draws."""
+    tests = [short_cut(models, members, seeds), probes(models, members, seeds)]
+    tests.append(steering(models, members, seeds))
+    if models.config.n_layers == 1:
+        tests.append(components(models, members))
+    return _join(tests)
 
 
 # ---- (1) and (2): the pattern, the value and the MLP of one layer, apart ----
@@ -118,8 +129,8 @@ def components(models: Ensemble, members: Sequence[Member]) -> list[list[Row]]:
     found = []
     for change, level, hook in changes:
         said = models.logits(prompts.to(models.W_E.device), hook=hook).argmax(dim=-1).cpu()
-        head = {"test": "components", "change": change, "level": level}
-        found.append(_rows(held, said == answers, said == following, **head))
+        head: Row = {"test": "components", "change": change, "level": level}
+        found.append(_rows(held, said == answers, said == following, head))
     return _join(found)
 
 
@@ -127,9 +138,7 @@ def components(models: Ensemble, members: Sequence[Member]) -> list[list[Row]]:
 
 
 @torch.no_grad()
-def steering(
-    models: Ensemble, members: Sequence[Member], seeds: Sequence[int]
-) -> list[list[Row]]:
+def steering(models: Ensemble, members: Sequence[Member], seeds: Sequence[int]) -> list[list[Row]]:
     """Add `level` times a direction to the source's row: the functor's row, the mean e_t - e_s of
     known pairs (of the *other* known pairs for a known one), or a random direction as long.
 
@@ -159,11 +168,13 @@ def steering(
                 cosine = F.normalize(moved, dim=1) @ F.normalize(W, dim=1).T
                 cosine[torch.arange(n), world.entity[0]] = -2.0
                 nearest = cosine.argmax(dim=1) == world.entity[1]
-                head = {"change": change, "level": level}
+                head: Row = {"change": change, "level": level}
                 none = torch.zeros_like(nearest)
-                rows += _rows(held[None], none[None], nearest[None], test="row", **head)[0]
+                rows += _rows(held[None], none[None], nearest[None], {"test": "row", **head})[0]
                 right, followed = _moved_atomic(models, i, member, moved)
-                rows += _rows(held[None], right[None], followed[None], test="prompt", **head)[0]
+                rows += _rows(held[None], right[None], followed[None], {"test": "prompt", **head})[
+                    0
+                ]
         found.append(rows)
     return found
 
@@ -217,7 +228,9 @@ def short_cut(models: Ensemble, members: Sequence[Member], seeds: Sequence[int])
             prompts[:, column] = tokens
             logits = Ensemble([models.member(i)]).logits(prompts[None].to(models.W_E.device))
             said = logits.argmax(dim=-1)[0].cpu()
-            right, followed = (float((said == due).float().mean()) for due in (facts[:, 3], partner))
+            right, followed = (
+                float((said == due).float().mean()) for due in (facts[:, 3], partner)
+            )
             head: Row = {"test": "short cut", "change": change, "level": math.nan}
             rows.append({**head, "group": "held_out", "right": right, "followed": followed})
             rows[-1]["n"] = len(facts)
@@ -233,10 +246,10 @@ def probes(models: Ensemble, members: Sequence[Member], seeds: Sequence[int]) ->
     """Where the answer can be read at the functor's position, site by site.
 
     `lens`: final LayerNorm and unembedding, plain argmax. `linear`: ridge regression from the stream
-    (LayerNorm without gain) to the answer's identity, fitted on all training facts. `bilinear`: ridge
-    regression to the answer's row, fitted on known analogies, read off as the nearest entity.
-    `linear, random answers`: the control task, random answers for the same facts; its group
-    `training` stands beside that of `linear`.
+    (LayerNorm without gain) to the answer's identity. `bilinear`: ridge regression to the answer's
+    row, read off as the nearest entity. Both are fitted on atomic facts and trained compositions, so
+    no analogy, known or not, was shown to them. `random answers` is the control task, a linear probe
+    for random answers to the same facts; its group `fitted` stands beside that of `linear`.
     """
     asked = ask(members)
     sites: dict[str, list[Tensor]] = {}
@@ -246,68 +259,45 @@ def probes(models: Ensemble, members: Sequence[Member], seeds: Sequence[int]) ->
             sites.setdefault(name, []).append(x[:, :, -1])
         return x
 
-    for prompts in (asked.prompts, _training(members)[:, :, :-1]):
+    facts = torch.stack([m.pool[: len(m.pool) - len(m.world.analogical.id)] for m in members])
+    for prompts in (asked.prompts, facts[:, :, :-1]):
         models.last(prompts.to(models.W_E.device), hook=keep)
     found: list[list[list[Row]]] = []
-    for name, (here, training) in sites.items():
+    for name, (here, there) in sites.items():
         said = (models.normed(here) @ models.W_U.mT).argmax(dim=-1).cpu()
-        head = {"change": name, "level": math.nan}
-        found.append(_rows(asked.held, said == asked.answers, test="lens", **head))
-        found.append(_linear(name, here, training, members, asked, seeds))
-        found.append(_bilinear(name, here, models, members, asked))
+        head: Row = {"change": name, "level": math.nan}
+        found.append(_rows(asked.held, said == asked.answers, None, {"test": "lens", **head}))
+        rows: list[list[Row]] = []
+        for i, (member, seed) in enumerate(zip(members, seeds, strict=True)):
+            entities = member.world.entity.flatten()
+            W = F.normalize(models.W_U[i].cpu().double()[entities], dim=1)
+            due = (facts[i, :, -1, None] == entities).long().argmax(dim=1)
+            control = torch.randint(len(entities), due.shape, generator=stream(seed, "control"))
+            eye = torch.eye(len(entities), dtype=torch.double)
+            rows.append([])
+            for test, answers, rows_of in (
+                ("linear", due, eye),
+                ("bilinear", due, W),
+                ("random answers", control, eye),
+            ):
+                fit = _ridge(there[i], rows_of[answers])
+                guess = (F.normalize(fit(there[i]), dim=1) @ rows_of.T).argmax(dim=1)
+                share = float((guess == answers).float().mean())
+                last: Row = {"group": "fitted", "right": share, "followed": math.nan}
+                rows[-1].append({"test": test, **head, **last, "n": len(due)})
+                if test != "random answers":
+                    read = entities[(F.normalize(fit(here[i]), dim=1) @ rows_of.T).argmax(dim=1)]
+                    right = (read == asked.answers[i])[None]
+                    rows[-1] += _rows(asked.held[i][None], right, None, {"test": test, **head})[0]
+        found.append(rows)
     return _join(found)
 
 
-def _training(members: Sequence[Member]) -> Int[Tensor, "models facts 4"]:
-    return torch.stack([member.pool for member in members])
-
-
-def _linear(
-    name: str,
-    here: Tensor,
-    training: Tensor,
-    members: Sequence[Member],
-    asked: Asked,
-    seeds: Sequence[int],
-) -> list[list[Row]]:
-    found = []
-    for i, (member, seed) in enumerate(zip(members, seeds, strict=True)):
-        entities = member.world.entity.flatten()
-        which = {int(e): k for k, e in enumerate(entities)}
-        due = torch.tensor([which[int(e)] for e in member.pool[:, -1]])
-        control = torch.randint(len(entities), due.shape, generator=stream(seed, "control"))
-        head: Row = {"change": name, "level": math.nan}
-        rows: list[Row] = []
-        for test, answers in (("linear", due), ("linear, random answers", control)):
-            fit = _ridge(training[i], F.one_hot(answers, len(entities)))
-            share = float((fit(training[i]).argmax(dim=1) == answers).float().mean())
-            last: Row = {"group": "training", "right": share, "followed": math.nan, "n": len(due)}
-            rows.append({"test": test, **head, **last})
-            if test == "linear":
-                right = entities[fit(here[i]).argmax(dim=1)] == asked.answers[i]
-                rows += _rows(asked.held[i][None], right[None], test=test, change=name, level=math.nan)[0]
-        found.append(rows)
-    return found
-
-
-def _bilinear(
-    name: str, here: Tensor, models: Ensemble, members: Sequence[Member], asked: Asked
-) -> list[list[Row]]:
-    right = []
-    for i, member in enumerate(members):
-        W = models.W_U[i].detach().cpu().double()
-        entities = member.world.entity.flatten()
-        known = ~asked.held[i]
-        fit = _ridge(here[i][known], W[asked.answers[i][known]])
-        scores = F.normalize(fit(here[i]), dim=1) @ F.normalize(W[entities], dim=1).T
-        right.append(entities[scores.argmax(dim=1)] == asked.answers[i])
-    return _rows(asked.held, torch.stack(right), test="bilinear", change=name, level=math.nan)
-
-
-def _ridge(x: Tensor, y: Tensor):  # type: ignore[no-untyped-def]
+def _ridge(
+    x: Float[Tensor, "facts d"], y: Float[Tensor, "facts out"]
+) -> Callable[[Tensor], Tensor]:
     """Ridge regression with a free intercept, in float64; returns the fitted function."""
     x = F.layer_norm(x.double().cpu(), x.shape[-1:])
-    y = y.double()
     middle, level = x.mean(dim=0), y.mean(dim=0)
     centred = x - middle
     gram = centred.T @ centred + RIDGE * torch.eye(x.shape[1], dtype=x.dtype)
