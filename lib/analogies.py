@@ -123,10 +123,12 @@ def train_many(
     runs: Sequence[AnalogyRun],
     device: str = "cpu",
     observe: Callable[[int, Ensemble], None] | None = None,
+    compiler: str | None = None,
 ) -> tuple[Ensemble, list[list[Row]]]:
     """Train the runs as one ensemble; returns it and each member's history, one row an evaluation.
 
-    Runs may differ in seed, lr and weight decay. Raises ValueError when they differ in more, and
+    Runs may differ in seed, lr and weight decay. On CUDA the blocks are compiled by torch's inductor;
+    `compiler` names another backend of torch.compile, on any device. Raises ValueError when they differ in more, and
     FloatingPointError when a loss is not finite.
     """
     first = runs[0]
@@ -154,6 +156,10 @@ def train_many(
         frozen=[n for n in ("W_E", "W_U") if first.frozen and n in models.parameters],
     )
     history: list[list[Row]] = [[] for _ in runs]
+    if compiler is None and target.type == "cuda":
+        compiler = "inductor"
+    if compiler is not None:
+        models.compile(compiler)
 
     def measure(step: int, losses: Sequence[float]) -> None:
         for rows, row, value in zip(

@@ -65,6 +65,10 @@ class Ensemble:
         }
         return self
 
+    def compile(self, backend: str) -> None:
+        """Let torch.compile make one kernel of many in the blocks, forward and backward."""
+        self.last = torch.compile(self.last, backend=backend)  # type: ignore[method-assign]
+
     def member(self, index: int) -> Transformer:
         """One member as a model of its own, a copy."""
         model = Transformer(self.config).to(self.W_E)

@@ -6,7 +6,6 @@ activation; `activation_names` lists them.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -67,25 +66,6 @@ class TransformerConfig:
         return self.d_model // self.n_heads
 
 
-@functools.cache
-def _turns(
-    tokens: int,
-    d_head: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    first: int = 0,
-    base: float = 10_000.0,
-) -> tuple[Float[Tensor, "tokens d_head"], Float[Tensor, "tokens d_head"]]:
-    """Cosines and signed sines of RoPE's angles for positions from `first` on."""
-    half = d_head // 2
-    exact = torch.float64 if dtype == torch.float64 else torch.float32
-    frequency = base ** (-torch.arange(half, device=device, dtype=exact) / half)
-    position = torch.arange(first, first + tokens, device=device, dtype=exact)
-    angle = position[:, None] * frequency
-    cos, sin = torch.cat([angle, angle], -1).cos(), torch.cat([-angle, angle], -1).sin()
-    return cos.to(dtype), sin.to(dtype)
-
-
 def rotary(
     x: Float[Tensor, "*batch tokens d_head"], first: int = 0, base: float = 10_000.0
 ) -> Float[Tensor, "*batch tokens d_head"]:
@@ -93,9 +73,13 @@ def rotary(
 
     `first` is the position of the first token of `x`.
     """
-    tokens, d_head = x.shape[-2:]
-    cos, sin = _turns(tokens, d_head, x.device, x.dtype, first, base)
-    return x * cos + x.roll(d_head // 2, -1) * sin
+    tokens, half = x.shape[-2], x.shape[-1] // 2
+    exact = torch.float64 if x.dtype == torch.float64 else torch.float32
+    frequency = base ** (-torch.arange(half, device=x.device, dtype=exact) / half)
+    position = torch.arange(first, first + tokens, device=x.device, dtype=exact)
+    angle = position[:, None] * frequency
+    cos, sin = torch.cat([angle, angle], -1).cos(), torch.cat([-angle, angle], -1).sin()
+    return x * cos.to(x.dtype) + x.roll(half, -1) * sin.to(x.dtype)
 
 
 class Block(nn.Module):

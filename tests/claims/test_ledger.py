@@ -8,6 +8,7 @@ import pytest
 
 from lib import claims, ledger, results
 from lib.experiments import SWEEPS
+from lib.ledger.analogy import dynamics, hits
 from lib.results import STORE
 
 MANIFEST = results.manifest()
@@ -91,3 +92,14 @@ def test_results_stay_small_and_name_no_machine():
             assert not re.search(r"/(home|root|Users)/", path.read_text(encoding="utf-8")), (
                 path.name
             )
+
+
+def test_stand_ins_follow_the_exact_softmax():
+    """Their median loss stays inside the exact seeds' range along the run, and so do their dates."""
+    exact, other = (dynamics(arm) for arm in ("exact", "stand_ins"))
+    for step in range(50, 501, 50):
+        spread = exact[exact["step"] == step]["loss"]
+        assert spread.min() <= other[other["step"] == step]["loss"].median() <= spread.max(), step
+    for kind in ("comp_id", "comp_ood", "ana_id", "ana_ood"):
+        dates = hits(exact, f"acc_{kind}")
+        assert dates.min() <= hits(other, f"acc_{kind}").median() <= dates.max(), kind

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -178,3 +180,27 @@ def test_alignment_by_hand_wants_a_known_word_and_tied_rows():
     for wrong in ({"aligned": "half"}, {"aligned": "all", "tied": False}):
         with pytest.raises(ValueError, match="aligned is"):
             dataclasses.replace(TINY, **wrong)
+
+
+def test_sixty_four_models_train_at_once_compiled():
+    """What a GPU runs, small: torch.compile's graphs without its code generator.
+
+    In a process of its own, where no type checks stand between the compiler and the code.
+    """
+    program = """
+import dataclasses
+from lib.analogies import AnalogyRun, train_many
+from lib.generators.analogy import AnalogyConfig
+
+task = AnalogyConfig(entities=5, vocabulary=60, comp_ood=0.5, ana_ood=0.4)
+small = AnalogyRun(task=task, d_model=8, batch=4, steps=3, eval_every=3, lr=1e-2)
+many = [dataclasses.replace(small, seed=seed) for seed in range(64)]
+for compiler in (None, "aot_eager"):
+    print(*(history[-1]["loss"] for history in train_many(many, compiler=compiler)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    plain, compiled = (list(map(float, line.split())) for line in done.stdout.splitlines())
+    assert len(plain) == 64 and plain == pytest.approx(compiled, rel=1e-4)
