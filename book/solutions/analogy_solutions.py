@@ -14,7 +14,7 @@
 
 # %%
 try:
-    from lib import exercises
+    from lib import exercises, mechanism, results
 except ImportError:
     raise SystemExit(
         "`lib` is missing: run `pip install -e .` in a clone of this book"
@@ -26,7 +26,7 @@ import math
 import pandas as pd
 import torch
 
-from lib.analogies import KINDS
+from lib.analogies import KINDS, AnalogyRun, member_of, train_many
 from lib.generators import analogy, stream
 from lib.ledger.analogy import dynamics, hits
 from lib.plotting import say
@@ -159,3 +159,89 @@ assert errors[0.2] < 0.05 < 0.4 < errors[2.0]
 # sum, and a small poll seldom meets them. (The drawn number lies below the other where even ten thousand names are too
 # few to contain the loudest.) So stand-ins lean on the collapse. Where rows of unused names do not collapse, say with
 # decay off and a large start, check before you trust them.
+
+# %% [markdown]
+# ## Applying the functor
+#
+# **1. Steer by hand.** Keep the pairs with another source, subtract, take the mean.
+
+
+# %%
+def mean_step(W, known, left_out):
+    """Mean of W[t] - W[s] over known pairs, without the one of source `left_out`."""
+    steps = [W[t] - W[s] for s, t in known if s != left_out]
+    return torch.stack(steps).mean(dim=0)
+
+
+exercises.check_direction(mean_step)
+
+# %% [markdown]
+# **2. How much is a mixture?** The interval is narrow, and it is another one in each model.
+
+# %% tags=["nbval-ignore-output"]
+torch.set_num_threads(1)
+runs = [
+    AnalogyRun(stand_ins=64, eval_every=500, seed=seed) for seed in range(4)
+]
+members = [member_of(run) for run in runs]
+models, _ = train_many(runs)
+asked = mechanism.ask(members)
+levels = [0.3 + 0.6 * i / 19 for i in range(20)]
+good = torch.zeros(len(levels), len(runs))
+for k, level in enumerate(levels):
+    fixed = torch.tensor([0.0, level, 1 - level])
+
+    def hook(name, x, fixed=fixed):
+        return fixed.expand_as(x) if name.endswith("pattern") else x
+
+    with torch.no_grad():
+        said = models.logits(asked.prompts, hook=hook).argmax(dim=-1)
+    right = (said == asked.answers).float()
+    good[k] = (right * asked.held).sum(1) / asked.held.sum(1)
+widths = []
+for i, run in enumerate(runs):
+    inside = [
+        level for level, share in zip(levels, good[:, i]) if share >= 0.5
+    ]
+    widths.append(len(inside) * 0.6 / 19)
+    print(
+        f"seed {run.seed}: at least half right from {min(inside):.2f} to {max(inside):.2f}"
+        if inside
+        else f"seed {run.seed}: never half right"
+    )
+
+# %%
+assert max(widths) < 0.5
+say(
+    f"At least half are right on an interval of width {min(widths):.2f} to {max(widths):.2f}, by model."
+)
+
+# %% [markdown]
+# **3. Which comes first?** Compare at each stored step, in the seeds of one layer.
+
+# %%
+frame = results.table("mechanism")
+frame = frame[(frame["arm"] == "one layer") & (frame["group"] == "held_out")]
+moved = frame[
+    (frame["test"] == "prompt")
+    & (frame["change"] == "mean difference")
+    & (frame["level"] == 1)
+].pivot(index="step", columns="seed", values="followed")
+plain = frame[
+    (frame["test"] == "components") & (frame["change"] == "none")
+].pivot(index="step", columns="seed", values="right")
+print("step  answers that follow d  held-out analogies right")
+for step in moved.index:
+    print(
+        f"{step:4} {moved.loc[step].mean():23.2f} {plain.loc[step].mean():25.2f}"
+    )
+
+# %%
+sooner = int(
+    ((moved >= 0.5).idxmax() <= (plain >= 0.5).idxmax())[
+        (plain >= 0.5).any()
+    ].sum()
+)
+say(
+    f"To the nearest hundred steps the translation works at least as early as the analogies in {sooner} of {(plain >= 0.5).any().sum()} seeds."
+)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from lib.exercises.attempt import attempt
 from lib.generators import analogy, stream
 
@@ -93,3 +95,33 @@ def check_sustained(sustained: Callable[[list[int], list[float]], int | None]) -
             )
             return f"Not yet: {scores}: {said:g} instead of {due}: {index}"
     return "Right: six curves agree, with a dip, and with an end that falls."
+
+
+def check_direction(
+    direction: Callable[[torch.Tensor, list[tuple[int, int]], int], torch.Tensor | None],
+) -> str:
+    """Part II, chapter 5: the mean of W[t] - W[s] over known pairs without one of them."""
+    W = torch.randn(12, 5, generator=stream(0, "exercise"), dtype=torch.double)
+    pairs = [(0, 7), (3, 2), (5, 11), (8, 1)]
+    for left_out in (3, 8, 4):  # 4 is no source: nothing is to be left out
+        kept = [(s, t) for s, t in pairs if s != left_out]
+        due = torch.stack([W[t] - W[s] for s, t in kept]).mean(dim=0)
+        said, problem = attempt(direction, list, W.clone(), list(pairs), left_out)
+        if problem:
+            return problem.replace("return a list", "return a vector")
+        said = torch.tensor([torch.as_tensor(x).tolist() for x in said]).double()
+        if said.shape != due.shape:
+            return f"Not yet: the shape is {list(said.shape)} instead of {list(due.shape)}: one vector."
+        if not torch.allclose(said, due):
+            everyone = torch.stack([W[t] - W[s] for s, t in pairs]).mean(dim=0)
+            hint = "compare with the mean over W[t] - W[s] by hand, for two pairs."
+            if torch.allclose(said, -due):
+                hint = "it points from targets to sources. Subtract the source."
+            elif torch.allclose(said, due * len(kept)):
+                hint = "this is the sum. Divide by the number of pairs."
+            elif torch.allclose(said, everyone):
+                hint = f"source {left_out} has to be left out."
+            elif torch.allclose(said, due * len(kept) / len(pairs)):
+                hint = "the pair is left out of the sum and still counted in the mean."
+            return f"Not yet: leaving out {left_out}: {hint}"
+    return "Right: the direction agrees with three means worked out apart, the left-out pair too."

@@ -67,6 +67,11 @@ TESTED = {
     "B1": ("analogy/02_three_phases", analogy.B1),
     "B18": ("analogy/02_three_phases", analogy.B18),
     "A15": ("unseen/08_the_price", language.A15),
+    "B9": ("analogy/05_applying_the_functor", analogy.B9),
+    "B10": ("analogy/05_applying_the_functor", analogy.B10),
+    "B14": ("analogy/05_applying_the_functor", mechanism.B14),
+    "C13": ("analogy/05_applying_the_functor", mechanism.C13),
+    "C14": ("analogy/05_applying_the_functor", mechanism.C14),
 }
 SOURCES = {"A": "A", "B": "B", "C": "ours"}
 LEDGER = tuple(

@@ -337,3 +337,27 @@ def test_sustained():
     ):
         said = exercises.check_sustained(wrong)
         assert said.startswith("Not yet") and hint in said
+
+
+def test_direction():
+    def mean_of(W, known, left_out, divide=None):
+        kept = [(s, t) for s, t in known if s != left_out]
+        total = torch.stack([W[t] - W[s] for s, t in kept]).sum(0)
+        return total / (divide(known, kept) if divide else len(kept))
+
+    def everyone(W, known, left_out):
+        return mean_of(W, known, None)
+
+    assert exercises.check_direction(mean_of).startswith("Right")
+    for wrong, hint in (
+        (everyone, "left out"),
+        (lambda W, known, out: -mean_of(W, known, out), "from targets to sources"),
+        (lambda W, known, out: mean_of(W, known, out, lambda a, k: 1), "the sum"),
+        (lambda W, known, out: mean_of(W, known, out, lambda a, k: len(a)), "still counted"),
+        (lambda W, known, out: W[known[0][0]], "by hand"),
+        (lambda W, known, out: W, "one vector"),
+        (lambda W, known, out: None, "returns nothing"),
+        (lambda W, known, out: W[99], "IndexError"),
+    ):
+        said = exercises.check_direction(wrong)
+        assert said.startswith("Not yet") and hint in said
