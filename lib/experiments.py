@@ -183,6 +183,11 @@ def _price() -> list[Cell]:
     return [Cell(arm, logic_run("text", arm, seed=seed)) for seed in FIVE for arm in arms]
 
 
+def _horn() -> list[Cell]:
+    """One seed an arm: enough to see whether any begins to learn rules with two premises."""
+    return [Cell(arm, logic_run("horn", arm, seed=10)) for arm in SIX]
+
+
 Store = tuple[list[dict[str, Any]], dict[str, Tensor]]  # rows, and tensors by name
 
 
@@ -291,6 +296,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "logic_long": (_long, run_rows),
     "arms": (_arms, run_arms),
     "price": (_price, run_cell),
+    "horn": (_horn, run_cell),
     "dynamics": (dynamics_cells, run_dynamics),
     "sensitivity": (sensitivity_cells, run_sensitivity),
     "mechanism": (mechanism_cells, run_mechanism),

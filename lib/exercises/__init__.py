@@ -4,7 +4,14 @@ A check returns a sentence. It begins with "Right" when the function passes, wit
 never raises for a wrong answer, so that a chapter runs from top to bottom with nothing solved.
 """
 
-from lib.exercises.analogy import check_carries_over, check_direction, check_sustained
+from lib.exercises.analogy import (
+    check_best_share,
+    check_carries_over,
+    check_direction,
+    check_ends,
+    check_lead,
+    check_sustained,
+)
 from lib.exercises.unseen import (
     check_copy_logits,
     check_draws,
@@ -27,5 +34,8 @@ __all__ = [
     "check_rows_met",
     "check_carries_over",
     "check_sustained",
+    "check_lead",
     "check_direction",
+    "check_ends",
+    "check_best_share",
 ]

@@ -361,3 +361,92 @@ def test_direction():
     ):
         said = exercises.check_direction(wrong)
         assert said.startswith("Not yet") and hint in said
+
+
+def lead(A, B, unit=True, off=True, power=2, scale=1.0):
+    if unit:
+        A, B = (x / x.norm(dim=1, keepdim=True) for x in (A, B))
+    energy = (A[:, None] - B[None]).norm(dim=2) ** power
+    near = energy.diagonal().mean()
+    n = len(A)
+    far = (energy.sum() - n * near) / (n * n - n) if off else energy.mean()
+    return scale * (far - near)
+
+
+def one_neighbour(A, B):
+    A, B = (x / x.norm(dim=1, keepdim=True) for x in (A, B))
+    return ((A - B.roll(-1, 0)).square() - (A - B).square()).sum(1).mean()
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (lambda A, B: lead(A, B, scale=-1.0), "the sign is turned"),
+        (lambda A, B: lead(A, B, off=False), "Leave the diagonal out"),
+        (lambda A, B: lead(A, B, unit=False), "length one"),
+        (lambda A, B: lead(A, B, unit=False, off=False), "leave i = j out"),
+        (lambda A, B: lead(A, B, scale=0.5), "cosines alone"),
+        (lambda A, B: lead(A, B, scale=-0.5), "a cosine is large"),
+        (lambda A, B: lead(A, B, power=1), "square the distances"),
+        (one_neighbour, "Take all of them"),
+        (lambda A, B: lead(A, B, scale=3.0), "instead of"),
+        (lambda A, B: torch.nn.functional.normalize(A) @ B[:3], "RuntimeError"),
+        (lambda A, B: None, "returns nothing"),
+    ],
+)
+def test_lead_rejects(answer, hint):
+    said = exercises.check_lead(answer)
+    assert said.startswith("Not yet") and hint in said, said
+
+
+def test_lead_accepts():
+    assert exercises.check_lead(lead).startswith("Right")
+
+
+def test_lead_asks_for_rows_that_are_all_alike():
+    """A constant fitted to the first rows does not pass."""
+    right = []
+
+    def first_answer(A, B):
+        right.append(lead(A, B))
+        return right[0]
+
+    assert "no pair leads" in exercises.check_lead(first_answer)
+
+
+def test_ends():
+    def right(facts, r2):
+        return {b for _, r, b in facts if r == r2}
+
+    def one_category(facts, r2):
+        return set(list(right(facts, r2))[:1])
+
+    assert exercises.check_ends(right).startswith("Right")
+    for wrong, hint in (
+        (lambda facts, r2: {a for a, r, _ in facts if r == r2}, "first entities"),
+        (lambda facts, r2: {b for _, _, b in facts}, "whatever the relation"),
+        (one_category, "both categories"),
+        (lambda facts, r2: {0}, "by hand"),
+        (lambda facts, r2: None, "returns nothing"),
+        (lambda facts, r2: facts[999], "IndexError"),
+    ):
+        said = exercises.check_ends(wrong)
+        assert said.startswith("Not yet") and hint in said, said
+
+
+def test_best_share():
+    def shares(first, second, maps, diagonal=False):
+        n = len(first)
+        off = torch.ones(n, n, dtype=torch.bool) if diagonal else ~torch.eye(n, dtype=torch.bool)
+        return [float(((second[p][:, p] == first) & off).sum() / off.sum()) for p in maps]
+
+    assert exercises.check_best_share(lambda a, b, m: max(shares(a, b, m))).startswith("Right")
+    for wrong, hint in (
+        (lambda a, b, m: max(shares(a, b, m, diagonal=True)), "no relation"),
+        (lambda a, b, m: max(shares(a, b, m)) * 12, "number of pairs"),
+        (lambda a, b, m: sum(shares(a, b, m)) / len(m), "best of all maps"),
+        (lambda a, b, m: 7.0, "by hand"),
+        (lambda a, b, m: None, "returns nothing"),
+    ):
+        said = exercises.check_best_share(wrong)
+        assert said.startswith("Not yet") and hint in said, said
