@@ -69,6 +69,12 @@ shown("A")
 shown("B")
 
 # %% [markdown]
+# Claims of our own have a C. They were registered in the same way.
+
+# %%
+shown("ours")
+
+# %% [markdown]
 # ## Check it yourself
 #
 # `python -m lib claims` computes all verdicts anew and fails when a stored one no longer follows. Delete a file under
