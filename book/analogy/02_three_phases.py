@@ -793,5 +793,5 @@ exercises.check_sustained(my_sustained)
 # %% [markdown]
 # ## Next
 #
-# The next chapter varies the setting: entities, relations, held-out shares, decay, batch, size and start. When do
+# [The next chapter](03_what_it_depends_on.ipynb) varies the setting: entities, relations, held-out shares, decay, batch, size and start. When do
 # analogies fail to come?

@@ -95,7 +95,7 @@ print(
 by_run = end.groupby("run")["acc_ana_ood"].mean()
 assert by_run["210 relations"] > 0.6 > by_run["30 relations"] + 0.2
 say(
-    f"With 210 relations {by_run['210 relations']:.2f} of the held-out analogies are right, with 30 relations {by_run['30 relations']:.2f}. Known facts are "
+    f"With 210 relations {by_run['210 relations']:.2f} of the held-out analogies are right, with 30 relations {by_run['30 relations']:.2f}. Known analogies are "
     "learned in both. It is not that there is too much to learn."
 )
 
@@ -190,7 +190,8 @@ show(
 # %% [markdown]
 # Look at the panels in three groups.
 #
-# **Data.** More entities make more facts, and known analogies rarer among them. The more analogies are held out, the less
+# **Data.** More entities make more facts, and known analogies rarer among them. With five entities only three analogies are
+# known, too few. The more analogies are held out, the less
 # is left to notice them by. Held-out compositions work the other way: the fewer of them are shown, the larger the share of
 # known analogies in a batch.
 #
@@ -212,51 +213,60 @@ two_way = two_way.assign(used=parts[0], names=parts[1])
 last = two_way.pivot_table(
     index="names", columns="used", values="last_ana_ood"
 )
-lasts = (
-    two_way.assign(stays=two_way["sustained_ana_ood"].notna())
-    .pivot_table(index="names", columns="used", values="stays", aggfunc="sum")
-    .astype(int)
+composed = two_way.pivot_table(
+    index="names", columns="used", values="last_comp_ood"
 )
-fig, ax = figure(aspect=0.45)
-ax.imshow(last, vmin=0, vmax=1, aspect="auto", origin="lower")
-for (y, x), share in np.ndenumerate(last.to_numpy()):
-    ax.text(
-        x,
-        y,
-        f"{share:.2f}\n{lasts.to_numpy()[y, x]} of 8 stay",
-        ha="center",
-        va="center",
-        fontsize=8,
-        color="black" if share > 0.6 else "white",
-    )
-ax.set_xticks(range(last.shape[1]), last.columns)
-ax.set_yticks(range(last.shape[0]), [f"{n:,}" for n in last.index])
-ax.set(xlabel="relations that occur", ylabel="names")
-ax.grid(False)
+fig, axes = figure("wide", cols=2, aspect=0.5, sharey=True)
+told = []
+for ax, table, title in zip(
+    axes,
+    (last, composed),
+    ("analogies, held out", "compositions, held out"),
+    strict=True,
+):
+    ax.imshow(table, vmin=0, vmax=1, aspect="auto", origin="lower")
+    for (y, x), share in np.ndenumerate(table.to_numpy()):
+        color = "black" if share > 0.6 else "white"
+        ax.text(x, y, f"{share:.2f}", ha="center", va="center", color=color)
+    ax.set_xticks(range(table.shape[1]), table.columns)
+    ax.set_yticks(range(table.shape[0]), [f"{n:,}" for n in table.index])
+    ax.set(xlabel="relations that occur", title=title)
+    ax.grid(False)
+    told += [
+        f"{title}, {n} names, {k} relations: {table.at[n, k]:.2f}"
+        for n in table.index
+        for k in table.columns
+    ]
+axes[0].set_ylabel("names")
 show(
     fig,
-    "Mean share of held-out analogies right at step 1000, by names in the vocabulary and relations that occur. "
-    + "; ".join(
-        f"{n} names, {k} relations: {last.at[n, k]:.2f}"
-        for n in last.index
-        for k in last.columns
-    )
-    + ".",
-    "Held-out analogies right at the last step, means of eight seeds, and how many seeds stay right.",
+    f"Mean shares right at step 1000. {'; '.join(told)}.",
+    "Shares right at the last step, means of eight seeds, by relations that occur and names in the vocabulary.",
 )
 
 # %%
-gap_used = (last[210] - last[14]).mean()
+gap_used = (last[210] - last[105]).mean()
 gap_names = (last.loc[10_000] - last.loc[500]).abs().max()
+dates_of = {
+    n: varied("relations", f"210/{n}")["sustained_ana_ood"]
+    for n in (500, 10_000)
+}
+assert gap_used > 0.5 > 0.2 > gap_names
 say(
-    f"From 14 to 210 relations that occur the share changes by {gap_used:+.2f}. Between 500 and 10,000 names it changes by at most {gap_names:.2f} "
-    "in any column."
+    f"From 105 relations to 210 the share of analogies changes by {gap_used:+.2f}. Between 500 and 10,000 names it changes by at most "
+    f"{gap_names:.2f} in any column. Names that never occur do move the date: with 210 relations analogies last from a median step of "
+    f"{dates_of[500].median():.0f} with 500 names and of {dates_of[10_000].median():.0f} with 10,000."
 )
+
+# %% [markdown]
+# Not the number of names decides, and not how many relations there are to learn. The step is from 105 to 210: from two pairs
+# a relation to one. And the right panel says what else fails there. Where relations are shared, held-out *compositions* are not
+# solved either, within these steps.
 
 # %% [markdown]
 # ## Composition without composing
 #
-# Why should the number of relations matter at all? Go back to the short cut of
+# Why should it matter that each pair has a relation of its own? Go back to the short cut of
 # [chapter 1](01_categories_and_functors.ipynb). Where every pair of E1 has a relation of its own, $r_2$ alone leaves two
 # answers, $c$ and $F(c)$. The source only says in which category. Ask the trained models whether they take it. In held-out
 # compositions `a r1 r2` we put another relation in place of $r_1$, or another source.
@@ -329,7 +339,7 @@ say("\n".join(lines))
 composed = on_circle["last_comp_ood"] >= 0.9
 drawn = on_circle["last_ana_ood"] >= 0.8
 say(
-    f"On the circle {int(composed.sum())} of {len(on_circle)} seeds solve held-out compositions within 4000 steps, and {int(drawn.sum())} hold-out "
+    f"On the circle {int(composed.sum())} of {len(on_circle)} seeds solve held-out compositions within 4000 steps, and {int(drawn.sum())} held-out "
     f"analogies; {int((composed & drawn).sum())} do both."
 )
 
@@ -386,6 +396,44 @@ show(
     "Pale marks are seeds, lines are means.",
 )
 
+# %% tags=["hide-input"]
+lines = [
+    "| optimiser | decay | first hit, median (seeds) | seeds that last | compositions at the end | analogies at the end |",
+    "|---" * 6 + "|",
+]
+for name, title in (
+    ("decay_adam_l2", "Adam with L2"),
+    ("decay_adamw", "AdamW"),
+):
+    for value in dict.fromkeys(varied(name)["value"]):
+        one = varied(name, value)
+        first = one["first_ana_ood"]
+        when = f"{first.median():.0f}" if first.notna().any() else "-"
+        lines.append(
+            f"| {title} | {value} | {when} ({first.notna().sum()}) | {one['sustained_ana_ood'].notna().sum()} | "
+            f"{one['last_comp_ood'].mean():.2f} | {one['last_ana_ood'].mean():.2f} |"
+        )
+say("\n".join(lines))
+
+# %%
+zero, some, more = (
+    varied("decay_adam_l2", value) for value in ("0", "0.01", "0.1")
+)
+early = [one["first_ana_ood"].fillna(NEVER).median() for one in (zero, some)]
+assert early[1] < early[0] and more["last_comp_ood"].mean() > 0.9
+assert more["last_ana_ood"].mean() < 0.5
+say(
+    f"With Adam and L2 a decay of 0.01 brings the first hit forward, from a median step of {early[0]:.0f} to {early[1]:.0f}. But analogies do not "
+    f"stay: at the end {some['last_ana_ood'].mean():.2f} are right, and with 0.1 {more['last_ana_ood'].mean():.2f}, while compositions are at "
+    f"{more['last_comp_ood'].mean():.2f}. So both halves of B5 are seen, at other values than we had registered: there it asked for analogies that last, "
+    "and for compositions at a decay of 1, where nothing at all is learned."
+)
+
+# %% [markdown]
+# With AdamW no decay that leaves the task learnable makes a difference, and stronger ones spoil everything. The gradient of a row that is
+# seldom used is small. L2 adds to it, and Adam divides by the sum: such rows shrink at full speed. AdamW takes the same share
+# of all rows.
+
 # %% [markdown]
 # ## It is not the length of rows
 #
@@ -408,6 +456,21 @@ for value in order:
     )
     lines.append(f"| {value} | {len(x)} | {told} |")
 say("\n".join(lines))
+
+# %%
+elsewhere = {}
+for name in ("lr", "batch", "comp_ood", "entities", "width"):
+    for value in dict.fromkeys(varied(name)["value"]):
+        x = varied(name, value)["norm_at_hit"].dropna()
+        if len(x) >= 5:
+            elsewhere[f"{PANELS[name]} {value}"] = x.median()
+low, high = (
+    pick(elsewhere, key=elsewhere.__getitem__) for pick in (min, max)
+)
+say(
+    f"Across decays the length at that moment hardly changes, so this test, which we registered, tells nothing. Across all other settings "
+    f"medians go from {elsewhere[low]:.2f} ({low}) to {elsewhere[high]:.2f} ({high}). There is no one length at which analogies come."
+)
 
 # %% [markdown]
 # ## Wider, deeper
@@ -436,6 +499,23 @@ show(
     fig,
     f"Large models under four settings. {'. '.join(told)}.",
     "Eight seeds a column; hatched: never, or not lasting; numbers: seeds that last.",
+)
+
+# %%
+best = {
+    name: max(
+        (int(dates(name)[value].notna().sum()), value)
+        for value in dates(name)
+    )
+    for name in ("width_512", "depth_3")
+}
+wide, deep = varied("width", "512"), varied("depth", "3")
+assert best["width_512"][0] >= 6 > 3 > best["depth_3"][0]
+say(
+    f"At width 512 analogies last in {best['width_512'][0]} of 8 seeds with learning rate / decay {best['width_512'][1]}. So it was the optimisation. "
+    f"With three layers the best of the four settings has {best['depth_3'][0]} of 8: we did not recover depth. Under default settings the share "
+    f"right at the end is {wide['last_ana_ood'].mean():.2f} at width 512 and {deep['last_ana_ood'].mean():.2f} with three layers, against {varied('width', '128')['last_ana_ood'].mean():.2f} for the default. "
+    "That is worse, and not as bad as our registered checks asked for."
 )
 
 # %% [markdown]
@@ -473,9 +553,11 @@ say(
 # ## Summary
 #
 # - Whether analogies come depends on data, optimisation and size; most changes delay, some prevent.
-# - The number of relations that occur matters. The number of names that do not hardly does.
+# - Analogies came where each pair has a relation of its own, and not where relations are shared. Names that never occur
+#   move the date only.
 # - With one relation a pair, compositions have a short cut, and models take it. On a circle they compose.
-# - The same decay means different things to Adam with L2 and to AdamW.
+# - Decay with L2 brings analogies sooner and then loses them again. AdamW's does neither.
+# - Width 512 wants a smaller step and more decay. Three layers want something that we did not find.
 #
 # **What would change our mind.** If few relations led to analogies in longer runs, they would delay and not prevent. If
 # models on the circle drew analogies without composing, our reading of the phases would be wrong.

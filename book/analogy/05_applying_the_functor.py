@@ -629,4 +629,4 @@ exercises.check_direction(my_direction)
 # %% [markdown]
 # ## Next
 #
-# So far the two categories agreed perfectly, there was one functor, and it had a name. What if not?
+# So far the two categories agreed perfectly, there was one functor, and it had a name. [What if not?](06_variants.ipynb)

@@ -10,6 +10,7 @@ import math
 import pandas as pd
 
 from lib import results
+from lib.analogy_sweeps import sensitivity_cells
 from lib.claims import Effects, SubClaim
 from lib.ledger.collapse import per_seed
 
@@ -25,12 +26,15 @@ def dynamics(arm: str = "exact") -> pd.DataFrame:
 
 
 def varied(name: str, value: str | None = None) -> pd.DataFrame:
-    """The rows of the sweep `sensitivity` that vary one thing; one row per seed for a `value`.
+    """The rows of the sweep `sensitivity` that vary one thing, values in the order of the sweep; one row
+    per seed for a `value`.
 
     Raises ValueError when there are none.
     """
     frame = results.table("sensitivity").astype({"value": str})
     frame = frame[frame["varied"] == name]
+    order = {cell.value: i for i, cell in enumerate(sensitivity_cells()) if cell.name == name}
+    frame = frame.sort_values(["value", "seed"], key=lambda column: column.replace(order))
     if value is not None:
         frame = frame[frame["value"] == value].set_index("seed")
     if frame.empty:
