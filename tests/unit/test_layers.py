@@ -15,6 +15,7 @@ FLOORS = [
         "generators.text",
         "generators.analogy",
         "fixed_features",
+        "language_models",
     ],
     ["generators.horn", "ensemble", "policies", "results", "repair"],
     ["evaluation"],
