@@ -60,6 +60,7 @@ test: .venv/.with-test book/_build/.done
 		--nbval-cell-timeout $(CELL_TIMEOUT) tests/unit tests/claims tests/book book
 
 test-models: .venv/.with-test .venv/.with-models
+	$(BIN)/python -m pytest -q tests/unit/test_language_models.py
 	$(BIN)/python -m pytest -q -m weights tests/models
 
 # ---- work ----
