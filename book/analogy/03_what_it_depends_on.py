@@ -558,8 +558,11 @@ say(
 # - With one relation a pair, compositions have a short cut, and models take it. On a circle they compose.
 # - Decay with L2 brings analogies sooner and then loses them again. AdamW's does neither.
 # - Width 512 wants a smaller step and more decay. Three layers want something that we did not find.
+
+# %% [markdown]
+# ## What would change our mind
 #
-# **What would change our mind.** If few relations led to analogies in longer runs, they would delay and not prevent. If
+# If few relations led to analogies in longer runs, they would delay and not prevent. If
 # models on the circle drew analogies without composing, our reading of the phases would be wrong.
 
 # %% [markdown]

@@ -597,8 +597,11 @@ say(
 # - The same vector, taken off a held-out partner, gives a row that works as its source.
 # - A probe that never saw an analogy reads known ones earlier than the lens with two layers, and less reliably where
 #   analogies are held out or layers are three.
+
+# %% [markdown]
+# ## What would change our mind
 #
-# **What would change our mind.** If in larger models of this kind another source's pattern changed the answer, we would
+# If in larger models of this kind another source's pattern changed the answer, we would
 # take attention for more than a mixer. If steering failed where the answer depends on the individual source, we would
 # call it a switch of category and no functor.
 

@@ -338,8 +338,11 @@ say(
 # - Rewired relations cost held-out analogies and leave known ones.
 # - Several functors can live in one model.
 # - A functor that is only shown is applied to new sources for a while, and then no longer. Known ones stay.
+
+# %% [markdown]
+# ## What would change our mind
 #
-# **What would change our mind.** If partners' energy fell as far in rewired worlds as in perfect ones while analogies
+# If partners' energy fell as far in rewired worlds as in perfect ones while analogies
 # failed, we would no longer call the agreement of relations the cause of alignment.
 
 # %% [markdown]
