@@ -73,6 +73,7 @@ results: .venv/.with-book
 
 bench: .venv/.with-book
 	$(BIN)/python -m lib bench logic
+	$(BIN)/python -m lib bench analogy
 
 lab: .venv/.with-lab
 	$(BIN)/jupyter lab book

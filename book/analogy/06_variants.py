@@ -309,7 +309,7 @@ say(
 # once. Then training goes on lowering the loss of the known ones, each by itself, and nothing protects the rest. With a named
 # functor the last token is `f`, the same for all sources, and what is learned there has to serve them all.
 #
-# A run stopped at step 300 would have said that implicit functors work. Dates by first hit would have said so too.
+# A run stopped early would have said that implicit functors work. Dates by first hit would have said so too.
 
 # %% [markdown]
 # ## The verdict

@@ -271,7 +271,9 @@ def grouped():
 
 
 def test_the_sweep_of_arms_is_whole():
-    want = {(arm, n) for arm in experiments.SIX for n in (50, 150, 1000, 9600)}
+    four = ("standard", "copy", "freeze", "freeze+copy")
+    want = {(arm, 1000) for arm in experiments.SIX} | {("reset+copy", 9600)}
+    want |= {(arm, n) for arm in four for n in (50, 150, 9600)}
     want |= {("reset_half", 1000), ("reset_half+copy", 1000)}
     want |= {("standard_slow", 1000), ("copy_slow", 1000)}
     assert set(grouped()) == want
