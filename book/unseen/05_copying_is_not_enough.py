@@ -920,7 +920,7 @@ say(
 # account, until someone makes the rows longer and looks; an exercise does.
 #
 # **One live seed.** Your model may lean on its head more or less than the next one, as the table of seeds says.
-
+#
 # **One task.** Rules with one premise are the simplest there are. A second task, `lib.generators.horn`, has rules with two
 # premises. It was trained in all six arms, one seed each:
 
