@@ -69,7 +69,7 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## Four models, live
 #
-# The laptop preset with stand-ins, seeds 0 to 3. Everything below changes these models for a moment, asks all fifteen
+# The laptop preset with stand-ins, seeds 0 to 3. The live cells below change these models for a moment, asks all fifteen
 # analogies, ten known and five held out, and changes them back.
 
 # %% tags=["nbval-ignore-output"]
@@ -203,8 +203,8 @@ say(
 )
 
 # %% [markdown]
-# More is not better. At 1 the functor's own value is gone, and with it the word that says *cross over*. At 0 the source
-# is gone. What is needed is a mixture of two values in about the proportion that training has found.
+# More is not better. At 1 the functor's value is gone, and its row alone, which is still in the stream, does not do. At 0 the
+# source is gone. What is needed is a mixture of two values in about the proportion that training has found.
 
 # %% [markdown]
 # ## Cut two: the pattern or the value?
@@ -420,7 +420,8 @@ say(
 #
 # Mind what this shows. A prompt `s r` needs to know the category, and which relation is asked. It does not need to know
 # *which* source it is, for the relation alone fixes $\{b, F(b)\}$. Steering may move the category and lose the individual.
-# On the right the moved row should lie nearest to one of fifteen partners, and it does so less often.
+# On the right the moved row should lie nearest to its own partner, of all rows there are. It does so less often; and partners
+# are near to begin with, so that the controls do not fail either.
 
 # %% [markdown]
 # ## Steering backwards
@@ -480,7 +481,7 @@ say(
 # %% [markdown]
 # ## Where can the answer be read?
 #
-# In larger models one cannot cut every part. One reads: the *logit lens* applies the final norm and the unembedding to
+# In larger models it is costly to cut every part. One reads: the *logit lens* applies the final norm and the unembedding to
 # the stream of an earlier layer, a *linear probe* is a regression from that stream to the answer. Paper B finds that a
 # probe sees the answer in earlier layers than the lens (B14).
 #
@@ -538,16 +539,20 @@ said, _ = claims.verdict(B14)
 say(f"B14, toy part: **{said}**.\n\n" + claims.evidence(B14))
 
 # %% [markdown]
-# With two layers a probe is ahead of the lens for known analogies. For held-out ones, where it can lean on nothing but the
-# model's own generalisation, it is ahead in fewer seeds, and with three layers too. An early probe shows that the answer
-# *can be computed* from a stream. It need not show that the model has computed it. (Deeper models also leave more held-out
-# analogies wrong, so there is less to be read.)
+# Read the table by site. After the first attention a probe is ahead of the lens, most clearly in one layer, also for held-out
+# analogies. In deeper models that lead is less reliable for held-out ones. Later in the stream of two layers the *lens* is ahead for
+# them: what a probe learned on other facts does not carry over. An early probe shows that the answer *can be computed* from a
+# stream. It need not show that the model has computed it. (Deeper models also leave more held-out analogies wrong, so there is less
+# to be read.)
 
 # %% [markdown]
-# ## Needed, or enough?
+# ## Needed, or telling?
 
 # %%
-lines = ["| part | needed? | says which answer? |", "|---|---|---|"]
+lines = [
+    "| part | without it (pattern: one half for all), held out | exchanged with the next source's |",
+    "|---|---|---|",
+]
 for name, missing, swapped in (
     ("the source's value", "value, 0", "value, other"),
     ("the functor's value", "functor value, 0", None),
@@ -555,7 +560,7 @@ for name, missing, swapped in (
     ("the MLP", "no MLP", None),
 ):
     if missing is None:
-        gone = stored("components", "pattern", 0.0)["right"].mean()
+        gone = stored("components", "pattern", 0.5)["right"].mean()
     else:
         gone = stored("components", missing)["right"].mean()
     which = (
@@ -563,12 +568,13 @@ for name, missing, swapped in (
         if swapped is None
         else f"{stored('components', swapped)['followed'].mean():.2f} follow"
     )
-    lines.append(f"| {name} | {gone:.2f} right without it | {which} |")
+    lines.append(f"| {name} | {gone:.2f} right | {which} |")
 say("\n".join(lines))
 
 # %% [markdown]
-# Every part is needed, and none is enough. Only the source's value says *which* partner. In particular, "the functor
-# attends to the source" is a condition and not an explanation.
+# Both values are needed, the MLP for most, and the learned pattern in part. Only the source's value says *which* partner. (In one
+# layer it could hardly be otherwise: a source reaches this position as value times pattern, and by no other way.) In particular,
+# "the functor attends to the source" is a condition and not an explanation.
 
 # %% [markdown]
 # ## Replication notes
@@ -576,7 +582,7 @@ say("\n".join(lines))
 # Paper B's released code trains an untied output matrix, while the notebooks behind its figures on this mechanism tie
 # the two. It matters for what a row can mean, so we say it: all numbers above are for tied models. The paper's cosine may
 # be higher where the learning rate is, or where decay is strong: in the arm with decay 1 of
-# [the ledger's runs](../bridge/claims.ipynb) it is, and there no analogy is right.
+# [the ledger's runs](../bridge/claims.ipynb) it is, and there nothing is learned, not even atomic facts.
 
 # %%
 strong = dynamics("decay_1")
@@ -595,8 +601,8 @@ say(
 # - $e_t - e_s$ is not parallel to the functor's row. Yet the mean difference of known pairs, added to a held-out source,
 #   makes the model answer in the other category.
 # - The same vector, taken off a held-out partner, gives a row that works as its source.
-# - A probe that never saw an analogy reads known ones earlier than the lens with two layers, and less reliably where
-#   analogies are held out or layers are three.
+# - After the first attention a probe that never saw an analogy reads more than the lens. For held-out analogies in deeper models
+#   it does so less reliably, and later in the stream the lens reads more.
 
 # %% [markdown]
 # ## What would change our mind

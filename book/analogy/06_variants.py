@@ -200,15 +200,15 @@ show(
 )
 
 # %% [markdown]
-# Rewiring takes away what partners have in common. With it goes the reason for their rows to approach each other, and with
+# A tenth costs little, four fifths cost nearly all. Rewiring takes away what partners have in common. With it goes the reason for their rows to approach each other, and with
 # that the analogies. Known ones stay right throughout: they can be learned by heart.
 
 # %% [markdown]
 # ### Shown, not named
 #
-# An implicit analogy reads `s F(s) a`, and the answer is $F(a)$. It has no token that could carry the crossing. The model must
-# see from the pair that a crossing is asked for. In our task there is nothing else that a prompt of three entities could ask, so
-# one might take this for the mildest form. There are also more such prompts, since each pair can be shown with every other.
+# An implicit analogy reads `s F(s) a`, and the answer is $F(a)$. No token names the functor: the form of the
+# prompt, or $F(s)$, has to say it. In our task there is nothing else that a prompt of three entities could ask, so one might take
+# this for the mildest form. There are also more such prompts, since each pair can be shown with every other.
 
 # %%
 implicit = analogy.draw(
@@ -232,13 +232,13 @@ assert shown_only["last_ana_id"].mean() > 0.9
 assert best.median() > 0.5 > last.max()
 say(
     f"Stored runs, functor shown: at the end {shown_only['last_ana_id'].mean():.2f} of the known analogies are right and {last.mean():.2f} of the held-out ones. "
-    f"But at the best evaluation of each seed it was {best.median():.2f} [{best.min():.2f}, {best.max():.2f}] of the held-out ones. They came, and went."
+    f"But at the best evaluation of each seed it was a median of {best.median():.2f} [{best.min():.2f}, {best.max():.2f}] of the held-out ones. They came, and went."
 )
 
 # %% [markdown]
 # :::{admonition} Predict before you run
 # :class: predict
-# Known analogies stay right. When do held-out ones go: at once, slowly, or only if decay is strong?
+# Known analogies stay right. When do held-out ones go: at once, or slowly?
 # :::
 #
 # Four models, live, 1000 steps.
@@ -309,7 +309,7 @@ say(
 # once. Then training goes on lowering the loss of the known ones, each by itself, and nothing protects the rest. With a named
 # functor the last token is `f`, the same for all sources, and what is learned there has to serve them all.
 #
-# A run stopped early would have said that implicit functors work. Dates by first hit would have said so too.
+# A run stopped early would have said that implicit functors work. They go slowly, over hundreds of steps.
 
 # %% [markdown]
 # ## The verdict
@@ -327,7 +327,7 @@ say(
 # another kind, and closer to life.
 #
 # *How many held-out analogies?* Five for one functor, and a third of all prompts where the functor is shown. Shares move in
-# steps of a fifth in the first, and finely in the second.
+# steps of a fifth in the first. In the second they are finer, but still ask for five entities only.
 #
 # *Is implicit harder for the reason given?* It differs in the number of prompts as well, and in their length. A fair test
 # would equalise both; an exercise begins it.
