@@ -52,27 +52,37 @@ say(claims.markdown(ledger.LEDGER))
 
 
 # %%
-def shown(paper):
-    """Every judged claim of a paper with what its verdict follows from."""
+def shown(letter, first, last):
+    """Judged claims with numbers from first to last, and what their verdicts follow from."""
+    numbered = [f"{letter}{i}" for i in range(first, last + 1)]
     return say(
         "\n\n".join(
             f"### {claim.id}: {claims.verdict(claim)[0]}\n\n{claim.statement}.\n\n{claims.evidence(claim)}"
             for claim in ledger.LEDGER
-            if claim.subclaims and claim.source == paper
+            if claim.subclaims and claim.id in numbered
         )
     )
 
 
-shown("A")
+shown("A", 1, 5)
 
 # %%
-shown("B")
+shown("A", 6, 15)
+
+# %%
+shown("B", 1, 5)
+
+# %%
+shown("B", 6, 11)
+
+# %%
+shown("B", 12, 18)
 
 # %% [markdown]
 # Claims of our own have a C. They were registered in the same way.
 
 # %%
-shown("ours")
+shown("C", 1, 14)
 
 # %% [markdown]
 # ## Check it yourself
