@@ -882,7 +882,11 @@ def ready(sub):
 four = (*arms.A6, *arms.A7, *arms.A10, *arms.A11)
 subs = tuple(sub for sub in four if ready(sub))
 assert {"A6.a", "A10.d", "A11.a"} <= {sub.id for sub in subs}
-say(claims.evidence(claims.Claim("A6-A11", "A", "copying", subclaims=subs)))
+A10 = next(claim for claim in ledger.LEDGER if claim.id == "A10")
+say(
+    f"**A10** {A10.statement}: **{claims.verdict(A10)[0]}**.\n\n"
+    + claims.evidence(claims.Claim("A6-A11", "A", "copying", subclaims=subs))
+)
 
 # %%
 outcome = {o.id: o for o in map(claims.judge, subs)}

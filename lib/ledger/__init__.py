@@ -63,6 +63,7 @@ TESTED = {
     "A3": ("unseen/03_watching_the_collapse", collapse.A3),
     "A4": ("unseen/04_the_collapse_lemma", collapse.A4),
     "A5": ("unseen/03_watching_the_collapse", collapse.A5),
+    "A10": ("unseen/05_copying_is_not_enough", arms.A10),
     "A12": ("unseen/06_freezing_and_forgetting", arms.A12),
     "A15": ("unseen/08_the_price", language.A15),
     "B1": ("analogy/02_three_phases", analogy.B1),
