@@ -128,8 +128,8 @@ def train_many(
     """Train the runs as one ensemble; returns it and each member's history, one row an evaluation.
 
     Runs may differ in seed, lr and weight decay. On CUDA the blocks are compiled by torch's inductor;
-    `compiler` names another backend of torch.compile, on any device. Raises ValueError when they differ in more, and
-    FloatingPointError when a loss is not finite.
+    `compiler` names another backend of torch.compile, on any device. Raises ValueError when runs
+    differ in more, and FloatingPointError when a loss is not finite.
     """
     first = runs[0]
     for run in runs:

@@ -108,22 +108,33 @@ def sensitivity_cells() -> list[AnalogyCell]:
     return [AnalogyCell(name, value, run) for name, value, run in _varied()]
 
 
-@functools.cache  # the laptop preset is one value of every setting: trained once a process
-def _histories(
-    run: AnalogyRun, seeds: tuple[int, ...], device: str
-) -> list[tuple[int, list[dict[str, Any]]]]:
-    found: list[tuple[int, list[dict[str, Any]]]] = []
+def _groups(
+    run: AnalogyRun, seeds: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], list[AnalogyRun]]]:
+    """Seeds that are trained together, and their runs."""
     for start in range(0, len(seeds), AT_ONCE):
         some = seeds[start : start + AT_ONCE]
-        runs = [dataclasses.replace(run, seed=seed) for seed in some]
-        found += zip(some, train_many(runs, device)[1], strict=True)
-    return found
+        yield some, [dataclasses.replace(run, seed=seed) for seed in some]
+
+
+# The laptop preset is one value of every setting: it is trained once a process, and its other names
+# are stored with the seconds of a look-up.
+@functools.cache
+def histories(
+    run: AnalogyRun, seeds: tuple[int, ...], device: str = "cpu"
+) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Each seed with its history, one row an evaluation; four seeds are trained at a time."""
+    return [
+        pair
+        for some, runs in _groups(run, seeds)
+        for pair in zip(some, train_many(runs, device)[1], strict=True)
+    ]
 
 
 def run_dynamics(cell: AnalogyCell, device: str = "cpu") -> tuple[list[dict[str, Any]], dict]:
     """A row for each evaluation of each seed; columns of W_U are empty where it is W_E."""
     rows = []
-    for seed, history in _histories(cell.run, cell.seeds, device):
+    for seed, history in histories(cell.run, cell.seeds, device):
         for row in history:
             head = [name.replace("W_E", "W_U") for name in row if name.startswith("W_E")]
             rows.append(
@@ -132,15 +143,12 @@ def run_dynamics(cell: AnalogyCell, device: str = "cpu") -> tuple[list[dict[str,
     return rows, {}
 
 
-MECHANISM_EVERY = 100
-
-
 def mechanism_cells() -> list[AnalogyCell]:
     """What makes the analogy: the laptop preset with the exact softmax, deeper models for probes, and
     a world without the short cut of composition."""
-    deep: dict[str, Any] = {"lr": 1e-4, "weight_decay": 1e-2, "eval_every": MECHANISM_EVERY}
+    deep: dict[str, Any] = {"lr": 1e-4, "weight_decay": 1e-2, "eval_every": 100}
     arms = {
-        "one layer": AnalogyRun(eval_every=MECHANISM_EVERY),
+        "one layer": AnalogyRun(eval_every=100),
         "two layers": dataclasses.replace(BASE, n_layers=2, **deep),
         "three layers": dataclasses.replace(BASE, n_layers=3, **deep),
         "circle": dataclasses.replace(CIRCLE, eval_every=400),
@@ -149,11 +157,9 @@ def mechanism_cells() -> list[AnalogyCell]:
 
 
 def run_mechanism(cell: AnalogyCell, device: str = "cpu") -> tuple[list[dict[str, Any]], dict]:
-    """A row for each change of lib.mechanism, each group of pairs, every 100 steps."""
+    """A row for each change of lib.mechanism and each group of pairs, at every evaluation."""
     rows: list[dict[str, Any]] = []
-    for start in range(0, len(cell.seeds), AT_ONCE):
-        seeds = cell.seeds[start : start + AT_ONCE]
-        runs = [dataclasses.replace(cell.run, seed=seed) for seed in seeds]
+    for seeds, runs in _groups(cell.run, cell.seeds):
         members = [member_of(run) for run in runs]
 
         def observe(
@@ -182,7 +188,7 @@ def run_sensitivity(cell: AnalogyCell, device: str = "cpu") -> tuple[list[dict[s
     """A row for each seed: when each kind of fact is first and lastingly right (accuracy 0.9, to the
     nearest evaluation; empty for never), best and last accuracy, last probability, geometry."""
     rows = []
-    for seed, history in _histories(cell.run, cell.seeds, device):
+    for seed, history in histories(cell.run, cell.seeds, device):
         row: dict[str, Any] = {"varied": cell.name, "value": cell.value, "seed": seed}
         steps = [int(r["step"]) for r in history]
         for kind in KINDS:

@@ -159,9 +159,10 @@ def _laid_out(name: str, value: Tensor) -> Tensor:
     return (value.mT.contiguous().mT if inner else value).requires_grad_()
 
 
-def _as_stored(value: Tensor) -> Tensor:
-    """The same entries in the order of memory: Adam works entry by entry and copies what is not."""
-    return value if value.is_contiguous() else value.mT
+def _as_stored(value: Tensor, parameter: Tensor) -> Tensor:
+    """A part of a parameter or of its gradient in the order in which the parameter lies in memory: Adam
+    works entry by entry, and copies what lies otherwise."""
+    return value if parameter.is_contiguous() else value.mT
 
 
 def _norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -271,12 +272,12 @@ class Optimiser:
         alike = len(set(settings)) == 1
         self.parts: list[Any] = [slice(None)] if alike else list(range(len(ensemble)))
         self.views = [
-            [nn.Parameter(_as_stored(value.detach()[part])) for value in self.trained.values()]
+            [nn.Parameter(_as_stored(v.detach()[part], v)) for v in self.trained.values()]
             for part in self.parts
         ]
         groups: list[dict[str, Any]] = [
             {"params": views, "lr": rate, "weight_decay": decay}
-            for views, (rate, decay) in zip(self.views, settings, strict=False)
+            for views, (rate, decay) in zip(self.views, settings[: len(self.parts)], strict=True)
         ]
         make = torch.optim.Adam if kind == "adam_l2" else torch.optim.AdamW
         self.inner = make(groups, fused=True)
@@ -285,7 +286,8 @@ class Optimiser:
         """One step of each member along the gradients that the parameters hold."""
         for part, views in zip(self.parts, self.views, strict=True):
             for view, value in zip(views, self.trained.values(), strict=True):
-                view.grad = None if value.grad is None else _as_stored(value.grad[part])
+                grad = value.grad
+                view.grad = None if grad is None else _as_stored(grad[part], value)
         self.inner.step()
 
 

@@ -142,9 +142,9 @@ def steering(models: Ensemble, members: Sequence[Member], seeds: Sequence[int]) 
     """Add `level` times a direction to the source's row: the functor's row, the mean e_t - e_s of
     known pairs (of the *other* known pairs for a known one), or a random direction as long.
 
-    `row`: is the nearest row of the vocabulary by cosine, the source left out, F(s)? `prompt`: the
-    atomic prompt `s r` has the answer b; with the moved source, is it (`right`) still b, and how
-    often has it followed to F(b)?
+    `row`: is the nearest row of the vocabulary by cosine, the source left out (so none is `right`),
+    F(s)? `prompt`: the atomic prompt `s r` has the answer b; with the moved source, is it (`right`)
+    still b, and how often has it followed to F(b)?
     """
     asked = ask(members)
     found = []

@@ -69,8 +69,8 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## Four models, live
 #
-# The laptop preset with stand-ins, seeds 0 to 3. The live cells below change these models for a moment, asks all fifteen
-# analogies, ten known and five held out, and changes them back.
+# The laptop preset with stand-ins, seeds 0 to 3. The live cells below change these models for a moment, ask all fifteen
+# analogies, ten known and five held out, and change them back.
 
 # %% tags=["nbval-ignore-output"]
 SEEDS = (0, 1, 2, 3)
@@ -126,6 +126,7 @@ show(
 )
 
 # %%
+assert abs(middle.iloc[0] - 1 / 2) < 0.05 < middle.iloc[-1] - 1 / 2 < 1 / 6
 B9 = next(claim for claim in ledger.LEDGER if claim.id == "B9")
 say(claims.evidence(B9))
 
@@ -533,7 +534,21 @@ say(
     + "\n".join(lines)
 )
 
+
 # %%
+def lead(arm, site, group="held_out"):
+    """Mean share read by the linear probe minus that read by the lens."""
+    linear, lens = (
+        stored(test, site, arm=arm, group=group)["right"].mean()
+        for test in ("linear", "lens")
+    )
+    return linear - lens
+
+
+early = {arm: lead(arm, "blocks.0.resid_mid") for arm in SITES}
+assert min(early.values()) > 0 and max(early, key=early.get) == "one layer"
+assert lead("two layers", "blocks.0.resid_post") < 0
+assert lead("two layers", "blocks.1.resid_mid") < 0
 B14 = next(claim for claim in ledger.LEDGER if claim.id == "B14")
 said, _ = claims.verdict(B14)
 say(f"B14, toy part: **{said}**.\n\n" + claims.evidence(B14))

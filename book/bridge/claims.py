@@ -52,14 +52,15 @@ say(claims.markdown(ledger.LEDGER))
 
 
 # %%
-def shown(letter, first, last):
-    """Judged claims with numbers from first to last, and what their verdicts follow from."""
-    numbered = [f"{letter}{i}" for i in range(first, last + 1)]
+def shown(source, first, last):
+    """Judged claims of a source, numbers from first to last, and what their verdicts follow from."""
     return say(
         "\n\n".join(
             f"### {claim.id}: {claims.verdict(claim)[0]}\n\n{claim.statement}.\n\n{claims.evidence(claim)}"
             for claim in ledger.LEDGER
-            if claim.subclaims and claim.id in numbered
+            if claim.subclaims
+            and claim.source == source
+            and first <= int(claim.id[1:]) <= last
         )
     )
 
@@ -82,7 +83,7 @@ shown("B", 12, 18)
 # Claims of our own have a C. They were registered in the same way.
 
 # %%
-shown("C", 1, 14)
+shown("ours", 1, 14)
 
 # %% [markdown]
 # ## Check it yourself

@@ -10,11 +10,11 @@ import math
 import pandas as pd
 
 from lib import results
-from lib.analogy_sweeps import sensitivity_cells
+from lib.analogy_sweeps import BASE, sensitivity_cells
 from lib.claims import Effects, SubClaim
 from lib.ledger.collapse import per_seed
 
-NEVER = 1020  # one evaluation after the last of a run of 1000 steps
+NEVER = BASE.steps + BASE.eval_every  # one evaluation after the last
 
 
 def dynamics(arm: str = "exact") -> pd.DataFrame:

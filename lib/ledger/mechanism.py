@@ -5,11 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from lib import results
+from lib.analogies import AnalogyRun
 from lib.claims import Effects, SubClaim
 from lib.ledger.analogy import dynamics, hits
 from lib.ledger.collapse import per_seed
 
-LATE = 510  # one evaluation after the last of a run of 500 steps
+LATE = AnalogyRun().steps + AnalogyRun().eval_every  # one evaluation after the last
 
 
 def mechanism(
