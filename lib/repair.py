@@ -1,7 +1,8 @@
 """Change the rows of unseen names and nothing else: no step of training is taken.
 
-`redraw` gives them other rows, `collapse` and `scaled` bring rows to ruin by degrees, `replaced` puts
-changed rows into a model for a while. All are functions of one (un)embedding matrix.
+`redraw` gives them other rows, `usable` does so for tokens of a language model, `collapse` and
+`scaled` bring rows to ruin by degrees, `replaced` puts changed rows into a model for a while. All
+are functions of one (un)embedding matrix.
 """
 
 from __future__ import annotations
@@ -47,9 +48,7 @@ def redraw(
     if method == "fresh":
         new = embed_std * torch.randn(len(own), d, generator=generator).to(W)
     elif method == "mean_cov":
-        factor = torch.linalg.cholesky(shrunk_covariance(x.double()))
-        z = torch.randn(len(own), d, generator=generator).to(factor)
-        new = (x.double().mean(dim=0) + z @ factor.T).to(W)
+        new = draw(*moments(W, seen), len(own), method, generator).to(W)
     elif method in ("duplicates", "swapped"):
         if len(seen) < len(unseen):
             raise ValueError(f"{method} needs {len(unseen)} seen rows, there are {len(seen)}")
@@ -67,14 +66,73 @@ def redraw(
     return changed
 
 
-def shrunk_covariance(x: Float[Tensor, "rows d"]) -> Float[Tensor, "d d"]:
-    """Covariance of the rows, drawn towards the mean variance with weight d / (rows + d).
+DRAWS = {
+    "mean_cov": "normal draws with the rows' mean and (shrunk) covariance",
+    "mean_diag": "normal draws with the rows' mean and variances, entries independent",
+    "orthogonal": "the rows' mean plus orthogonal directions, as long as the rows' own parts",
+}
+CHUNK = 2**14  # rows that are held in float64 at a time
 
-    Always positive definite when the rows differ, also with fewer rows than dimensions.
+
+def moments(
+    W: Matrix, rows: Sequence[int]
+) -> tuple[Float[Tensor, " d_model"], Float[Tensor, "d_model d_model"]]:
+    """Mean and covariance of some rows, in float64, the covariance drawn towards the mean variance
+    with weight d / (rows + d): positive definite also with fewer rows than dimensions.
+
+    Raises ValueError for fewer than two rows.
     """
-    n, d = x.shape
-    cov, weight = torch.cov(x.T), d / (n + d)
-    return (1 - weight) * cov + weight * cov.trace() / d * torch.eye(d).to(x)
+    n, d = len(rows), W.shape[1]
+    if n < 2:
+        raise ValueError(f"{n} row(s): a covariance needs at least two")
+    parts = torch.tensor(list(rows)).split(CHUNK)
+    mean = torch.stack([W[part].double().sum(dim=0) for part in parts]).sum(dim=0) / n
+    cov = torch.zeros(d, d, dtype=torch.double).to(mean)
+    for part in parts:
+        x = W[part].double() - mean
+        cov += x.T @ x / (n - 1)
+    weight = d / (n + d)
+    return mean, (1 - weight) * cov + weight * cov.trace() / d * torch.eye(d).to(cov)
+
+
+def draw(
+    mean: Float[Tensor, " d_model"],
+    cov: Float[Tensor, "d_model d_model"],
+    n: int,
+    method: str,
+    generator: torch.Generator,
+) -> Float[Tensor, "n d_model"]:
+    """`n` new rows from the moments of others; see DRAWS. `generator` lives on the CPU.
+
+    Raises ValueError for an unknown method, or for more orthogonal rows than there are dimensions.
+    """
+    nearest("method", method, DRAWS)
+    d = len(mean)
+    z = torch.randn(n, d, generator=generator).to(mean)
+    if method == "mean_cov":
+        return mean + z @ torch.linalg.cholesky(cov).T
+    if method == "mean_diag":
+        return mean + z * cov.diagonal().sqrt()
+    if n > d:
+        raise ValueError(f"{n} orthogonal rows do not fit into {d} dimensions: use mean_cov")
+    return mean + cov.trace().sqrt() * torch.linalg.qr(z.T).Q.T
+
+
+def usable(
+    W: Matrix, used: Sequence[int], rows: Sequence[int], method: str, generator: torch.Generator
+) -> Matrix:
+    """A copy of `W` whose `rows` are drawn like the `used` ones, each as long as before.
+
+    A row less than half as long as `used` ones are (median), down to zero, gets that length instead:
+    what is too short to be read is no use in any direction. See `draw` for methods and errors.
+    """
+    changed = W.clone()
+    new = draw(*moments(W, used), len(rows), method, generator)
+    lengths = W.norm(dim=1).to(new)
+    typical, length = lengths[list(used)].median(), lengths[list(rows)]
+    length = torch.where(length < typical / 2, typical, length)
+    changed[list(rows)] = (new / new.norm(dim=1, keepdim=True) * length[:, None]).to(W)
+    return changed
 
 
 def collapse(W: Matrix, rows: Sequence[int], cosine: float) -> Matrix:

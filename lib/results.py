@@ -16,6 +16,7 @@ import io
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from lib.configuration import config_hash, describe
 STORE = Path(__file__).parent.parent / "book" / "results"
 SCRATCH = STORE.parent.parent / ".runs"  # checkpoints of unfinished runs, not tracked
 PACKAGES = ("torch", "numpy", "sympy", "tokenizers", "seeing-the-unseen")
+IF_IMPORTED = {"transformers": "transformers", "transformer_lens": "transformer-lens"}
 
 Rows = Sequence[Mapping[str, Any]]
 Runner = Callable[[Any], tuple[Rows, Mapping[str, Tensor]]]
@@ -159,14 +161,20 @@ def _add(
 def provenance(device: str, seconds: float) -> dict[str, Any]:
     """Where and how a result was made."""
     return {
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
-        | {"python": platform.python_version()},
+        "versions": versions(),
         "device": device,
         "processor": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
         "seconds": round(seconds, 1),
         "date": datetime.date.today().isoformat(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that a result depends on."""
+    names = [*PACKAGES, *(name for module, name in IF_IMPORTED.items() if module in sys.modules)]
+    found = {name: importlib.metadata.version(name) for name in names}
+    return found | {"python": platform.python_version()}
 
 
 def _put(root: Path, record: dict[str, Any], name: str, data: bytes) -> None:

@@ -15,9 +15,10 @@ pytestmark = pytest.mark.weights
 PROMPT = "France is to Paris as Japan is to"
 LOAD = """
 import sys, time
-from lib.language_models import _package, load
+from lib.language_models import load
+from lib.model_files import package
 for name in ("transformers", "transformer_lens.model_bridge"):
-    _package(name)
+    package(name)
 start = time.time()
 load("gemma-3-270m", cache=sys.argv[1])
 print(f"{time.time() - start:.1f} s")

