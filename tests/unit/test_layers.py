@@ -14,6 +14,7 @@ FLOORS = [
         "generators.logic",
         "generators.text",
         "generators.analogy",
+        "generators.prompts",
         "fixed_features",
         "language_models",
     ],
