@@ -47,7 +47,8 @@ class SubClaim:
 
 @dataclass(frozen=True)
 class Claim:
-    """`source` is A, B or ours; `chapter` the page that shows it; `why_not` the only typed verdict."""
+    """`source` is A, B or ours; `chapter` the page that shows it. `why_not`, the only typed verdict,
+    says why the claim, or with sub-claims a part of it, is not tested."""
 
     id: str
     source: str
@@ -99,14 +100,15 @@ def judge(sub: SubClaim) -> Outcome:
 def verdict(claim: Claim) -> tuple[str, list[Outcome]]:
     """The verdict of a claim and the outcomes it follows from.
 
-    All sub-claims pass: reproduced. Some: reproduced with a condition. None, though all could be
-    judged: not reproduced. None, and at least one could not: not at this scale.
+    All sub-claims pass: reproduced, or with a condition if a part of the claim is not tested. Some:
+    reproduced with a condition. None, though all could be judged: not reproduced. None, and at least
+    one could not: not at this scale.
     """
     if not claim.subclaims:
         return "not tested", []
     outcomes = [judge(sub) for sub in claim.subclaims]
     passes = [outcome.passes for outcome in outcomes]
-    if all(passes):
+    if all(passes) and claim.why_not is None:
         return "reproduced", outcomes
     if any(passes):
         return "reproduced with a condition", outcomes
@@ -168,7 +170,9 @@ def markdown(ledger: Sequence[Claim], base: str = "../") -> str:
             held = [o.id for o in outcomes if o.passes]
             rest = [o.id for o in outcomes if not o.passes]
             few = held if len(held) < len(rest) else rest
-            said += f" ({'only' if few is held else 'not'} {', '.join(few)})"
+            parts = [f"{'only' if few is held else 'not'} {', '.join(few)}"] if rest else []
+            parts += ["a part is not tested"] if claim.why_not else []
+            said += f" ({'; '.join(parts)})"
         lines.append(f"| {claim.id} | {claim.statement} | {where} | {said} |")
     return "\n".join(lines)
 
@@ -187,4 +191,6 @@ def evidence(claim: Claim) -> str:
         spread = f"{o.median:.3g} [{o.low:.3g}, {o.high:.3g}]" if o.n else "-"
         passes = {True: "yes", False: "no", None: "cannot be judged"}[o.passes]
         lines.append(f"| {o.id} | {o.measure} | {o.smallest:g} | {seeds} | {spread} | {passes} |")
+    if claim.why_not:
+        lines += ["", f"Not tested: {claim.why_not}."]
     return "\n".join(lines)

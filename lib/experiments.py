@@ -33,6 +33,14 @@ from lib.generators import stream
 from lib.generators.horn import HornConfig
 from lib.generators.logic import LogicConfig
 from lib.generators.text import TextConfig
+from lib.model_sweeps import (
+    induction_cells,
+    row_cells,
+    run_induction,
+    run_rows_of_tokens,
+    run_tuning,
+    tuning_cells,
+)
 from lib.models.transformer import Transformer, TransformerConfig
 from lib.policies import Freeze, Learn, Reset
 from lib.repair import METHODS, collapse, redraw, replaced, scaled, silenced_copy
@@ -300,6 +308,9 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "dynamics": (dynamics_cells, run_dynamics),
     "sensitivity": (sensitivity_cells, run_sensitivity),
     "mechanism": (mechanism_cells, run_mechanism),
+    "token_rows": (row_cells, run_rows_of_tokens),
+    "induction": (induction_cells, run_induction),
+    "tuning": (tuning_cells, run_tuning),
 }
 
 

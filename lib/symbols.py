@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lib import repair, token_rows
+from lib import model_files, repair, token_rows
 from lib.configuration import nearest
 from lib.generators import stream
 from lib.generators.prompts import WORDS
@@ -56,8 +56,8 @@ def known_rows(name: str) -> tuple[token_rows.Examination, list[int]]:
 
 @functools.lru_cache(maxsize=1)
 def _moments(name: str) -> tuple[Tensor, Tensor]:
-    folder = token_rows.model_files.folder_of(name)
-    return repair.moments(token_rows.model_files.matrices(folder)["W_E"], known_rows(name)[1])
+    W = model_files.matrices(model_files.folder_of(name))["W_E"]
+    return repair.moments(W, known_rows(name)[1])
 
 
 def symbol_set(name: str, tokenizer: object, kind: str, seed: int) -> list[int]:

@@ -1,0 +1,127 @@
+"""Stored experiments on real language models: what a cell is, and how it is run."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lib import geometry
+from lib.fine_tuning import TuningConfig, fine_tune
+from lib.generators import stream
+from lib.language_models import LanguageModel, load
+from lib.symbols import induction, known_rows, rows_replaced, symbol_set
+
+Store = tuple[list[dict[str, Any]], dict[str, Tensor]]
+DEFAULT = "gemma-3-270m"
+SETS = tuple(
+    (kind, "none")
+    for kind in ("letters", "words", "random", "late", "unused", "unused_high", "hidden")
+)
+REPAIRED = tuple(
+    ("unused", treatment)
+    for treatment in (
+        *("mean_cov", "mean_diag", "orthogonal"),
+        *("fresh", "stretched", "swapped", "resized"),
+    )
+)
+LENGTHS = (4, 12, 24)
+
+
+@dataclass(frozen=True)
+class Induction:
+    """Random sequences of one set of symbols with one treatment of its rows, shown once and begun again."""
+
+    symbols: str
+    treatment: str
+    seed: int
+    model: str = DEFAULT
+    sequences: int = 40
+    lengths: tuple[int, ...] = LENGTHS
+
+
+def induction_cells() -> list[Induction]:
+    """Ten seeds: each draws symbols, rows and sequences anew."""
+    return [Induction(*how, seed) for how in (*SETS, *REPAIRED) for seed in range(10, 20)]
+
+
+@functools.lru_cache(maxsize=1)
+def _model(name: str, device: str) -> LanguageModel:
+    return load(name, device=device)
+
+
+def run_induction(cell: Induction, device: str = "cpu") -> Store:
+    """One row a length; nothing is trained."""
+    model = _model(cell.model, device)
+    ids = symbol_set(model.name, model.tokenizer, cell.symbols, cell.seed)
+    head = {"symbols": cell.symbols, "treatment": cell.treatment, "seed": cell.seed}
+    rows = []
+    with rows_replaced(model, ids, cell.treatment, cell.seed):
+        for length in cell.lengths:
+            draws = stream(cell.seed, "sequences", length)
+            measured = induction(model, ids, length, cell.sequences, draws)
+            rows.append({**head, "length": length, **measured})
+    return rows, {}
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """How the rows of each set of symbols lie, beside as many used ones."""
+
+    seed: int
+    model: str = DEFAULT
+
+
+def row_cells() -> list[TokenRows]:
+    """Ten draws of the sets."""
+    return [TokenRows(seed) for seed in range(10, 20)]
+
+
+def run_rows_of_tokens(cell: TokenRows, device: str = "cpu") -> Store:
+    """One row a set: its 26 symbols, and the first 99 reserved names with 99 used tokens beside them."""
+    model = _model(cell.model, device)
+    W, (found, used) = model.W_E.detach(), known_rows(cell.model)
+    first = next(iter(found.groups.values()))
+    drawn = torch.randperm(len(used), generator=stream(cell.seed, "used rows"))[: len(first)]
+    sets = {kind: symbol_set(cell.model, model.tokenizer, kind, cell.seed) for kind, _ in SETS}
+    sets |= {"all unused": first, "as many used": [used[i] for i in drawn.tolist()]}
+    rows = []
+    for name, ids in sets.items():
+        x = W[ids]
+        measured = {
+            "cosine": geometry.mean_cosine(x),
+            "individual_share": geometry.individual_share(x),
+            "effective_rank": geometry.effective_rank(x),
+            "norm": float(x.norm(dim=1).mean()),
+        }
+        rows.append({"symbols": name, "n": len(ids), "seed": cell.seed, **measured})
+    return rows, {}
+
+
+TUNED = (
+    *(("letters", "none"), ("words", "none"), ("random", "none")),
+    *(("unused", "mean_cov"), ("unused", "mean_diag"), ("unused", "none")),
+)
+
+
+def tuning_cells() -> list[TuningConfig]:
+    """Five seeds; every set of one seed before the next."""
+    return [
+        TuningConfig(symbols=symbols, treatment=treatment, seed=seed)
+        for seed in range(10, 15)
+        for symbols, treatment in TUNED
+    ]
+
+
+def run_tuning(cell: TuningConfig, device: str = "cpu") -> Store:
+    """Fine-tune a fresh model; repaired rows are put in before the first step and learn like all."""
+    _model.cache_clear()
+    model = load(cell.model, device=device)
+    ids = symbol_set(model.name, model.tokenizer, cell.symbols, cell.seed)
+    with rows_replaced(model, ids, cell.treatment, cell.seed):
+        rows = fine_tune(model, cell)
+    head = {"symbols": cell.symbols, "treatment": cell.treatment, "seed": cell.seed}
+    return [{**head, **row} for row in rows], {}
