@@ -6,6 +6,7 @@ loss is on the answer only, the optimiser AdamW. One loop for both; it changes t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -164,7 +165,7 @@ def fine_tune(
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-        if not torch.isfinite(loss):
-            raise FloatingPointError(f"the loss is {float(loss)} at step {step}: lower lr")
+        if not math.isfinite(losses[-1]):
+            raise FloatingPointError(f"the loss is {losses[-1]} at step {step}: lower lr")
     hf.eval()
     return rows

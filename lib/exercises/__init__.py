@@ -12,6 +12,7 @@ from lib.exercises.analogy import (
     check_lead,
     check_sustained,
 )
+from lib.exercises.models import check_scores_of_known
 from lib.exercises.unseen import (
     check_copy_logits,
     check_draws,
@@ -32,6 +33,7 @@ __all__ = [
     "check_draws",
     "check_perplexity",
     "check_rows_met",
+    "check_scores_of_known",
     "check_carries_over",
     "check_sustained",
     "check_lead",

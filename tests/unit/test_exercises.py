@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -450,3 +451,34 @@ def test_best_share():
     ):
         said = exercises.check_best_share(wrong)
         assert said.startswith("Not yet") and hint in said, said
+
+
+def scores_of_known(W, known, length=True, out=True, leave=True, again=True):
+    """By loops, in numpy."""
+    W = W.double().numpy()
+    unit = [row / np.linalg.norm(row) for row in W] if length else list(W)
+    rest = [i for i in range(len(W)) if i not in known or not leave]
+    centre = sum(unit[i] for i in rest) / len(rest)
+    rows = [unit[i] - centre for i in known]
+    if again:
+        rows = [row / np.linalg.norm(row) for row in rows]
+    scores = []
+    for i, row in enumerate(rows):
+        direction = sum(other for j, other in enumerate(rows) if i != j or not out)
+        scores.append(row @ direction / np.linalg.norm(direction) / np.linalg.norm(row))
+    return torch.tensor(scores)
+
+
+def test_scores_of_known():
+    assert exercises.check_scores_of_known(scores_of_known).startswith("Right")
+    for wrong, hint in (
+        (lambda W, known: scores_of_known(W, known, out=False), "witness for itself"),
+        (lambda W, known: scores_of_known(W, known, length=False), "length one first"),
+        (lambda W, known: scores_of_known(W, known, leave=False), "Leave the known ones out"),
+        (lambda W, known: scores_of_known(W, known, again=False), "in order"),
+        (lambda W, known: scores_of_known(W, known)[:1], "1 scores for 4 rows"),
+        (lambda *a: None, "returns nothing"),
+        (lambda *a: "no", "Not yet"),
+    ):
+        said = exercises.check_scores_of_known(wrong)
+        assert said.startswith("Not yet") and hint in said and "_Scores" not in said, said
