@@ -34,8 +34,10 @@ from lib.generators.horn import HornConfig
 from lib.generators.logic import LogicConfig
 from lib.generators.text import TextConfig
 from lib.model_sweeps import (
+    in_context_cells,
     induction_cells,
     row_cells,
+    run_in_context,
     run_induction,
     run_rows_of_tokens,
     run_tuning,
@@ -310,6 +312,7 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "mechanism": (mechanism_cells, run_mechanism),
     "token_rows": (row_cells, run_rows_of_tokens),
     "induction": (induction_cells, run_induction),
+    "in_context": (in_context_cells, run_in_context),
     "tuning": (tuning_cells, run_tuning),
 }
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lib import geometry
+from lib import functors, geometry
 from lib.fine_tuning import TuningConfig, fine_tune
 from lib.generators import stream
+from lib.generators.prompts import PromptConfig, analogy_prompts
 from lib.language_models import LanguageModel, load
 from lib.symbols import induction, known_rows, rows_replaced, symbol_set
 
@@ -125,3 +127,69 @@ def run_tuning(cell: TuningConfig, device: str = "cpu") -> Store:
         rows = fine_tune(model, cell)
     head = {"symbols": cell.symbols, "treatment": cell.treatment, "seed": cell.seed}
     return [{**head, **row} for row in rows], {}
+
+
+@dataclass(frozen=True)
+class InContext:
+    """Made-up analogies in context: one kind of prompt, `prompts` of them."""
+
+    prompt: PromptConfig
+    seed: int
+    model: str = DEFAULT
+    prompts: int = 40
+    probe: bool = False
+
+
+BASE = PromptConfig(entities=3, shown=1)
+# what is varied -> prompts; the base stands for letters, three entities, one analogy shown
+KINDS_OF_PROMPT = {
+    "base": BASE,
+    "no analogy shown": PromptConfig(entities=3, shown=0),
+    "two analogies shown": PromptConfig(entities=3, shown=2),
+    "2 entities": PromptConfig(entities=2, shown=1),
+    "4 entities": PromptConfig(entities=4, shown=1),
+    "5 entities": PromptConfig(entities=5, shown=1),
+    "words": PromptConfig(entities=3, shown=1, alphabet="words"),
+    "words, token shared": PromptConfig(entities=3, shown=1, alphabet="words", shared=True),
+    "nonsense": PromptConfig(entities=3, shown=1, alphabet="nonsense"),
+    "digits": PromptConfig(entities=3, shown=1, alphabet="digits"),
+    "digits, short cut": PromptConfig(entities=3, shown=1, alphabet="digits", short_cut=True),
+    "letters, short cut": PromptConfig(entities=3, shown=1, short_cut=True),
+}
+IN_LLAMA = ("base", "2 entities", "4 entities", "words")
+LLAMA = "smollm2-135m"
+
+
+def in_context_cells() -> list[InContext]:
+    """Five seeds of 40 prompts a kind; of the base 200, so that a probe can learn."""
+    cells = []
+    for seed in range(10, 15):
+        for name, prompt in KINDS_OF_PROMPT.items():
+            many = {"prompts": 200, "probe": True} if name == "base" else {}
+            cells.append(InContext(prompt, seed, **many))
+        cells += [InContext(KINDS_OF_PROMPT[name], seed, LLAMA) for name in IN_LLAMA]
+    return cells
+
+
+def run_in_context(cell: InContext, device: str = "cpu") -> Store:
+    """One row a depth; correlations over depths, means over prompts, stand in every row."""
+    name = next(name for name, prompt in KINDS_OF_PROMPT.items() if prompt == cell.prompt)
+    prompts = analogy_prompts(cell.prompt, cell.prompts, stream(cell.seed, f"prompts {name}"))
+    found = functors.read(_model(cell.model, device), prompts, streams=cell.probe)
+    over_depths = {
+        f"correlation_{energy}": float(values.nanmean())
+        for energy, values in functors.correlations(found).items()
+    }
+    first = (found.curves["rank"] == 1).double().mean(dim=0).tolist()
+    probed: list[dict[str, Any]] = [dict.fromkeys(("probe", "control_probe", "lens"), math.nan)]
+    if cell.probe:
+        probed = [
+            {"probe": one["probe"], "control_probe": one["control"], "lens": one["lens"]}
+            for one in functors.probe(found, stream(cell.seed, "probe"))
+        ]
+    rows = []
+    for row, share in zip(functors.table(found), first, strict=True):
+        extra = probed[int(row["depth"]) if cell.probe else 0]
+        head = {"model": cell.model, "prompt": name, "seed": cell.seed}
+        rows.append({**head, **row, "first": share, **extra, **over_depths})
+    return rows, {}

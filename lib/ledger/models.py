@@ -1,4 +1,5 @@
-"""Sub-claims on Gemma 3 270M: its unused tokens (A13, A14, C3, C10), and their stored rows."""
+"""Sub-claims on real models: unused tokens of Gemma 3 270M (A13, A14, C3, C10), analogies made up in
+context (B12, B13, B14, B16), and their stored rows."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from lib import results
 from lib.claims import Effects, SubClaim
 from lib.fine_tuning import SOLVED
 from lib.ledger.collapse import per_seed
+from lib.model_sweeps import DEFAULT, LLAMA
 
 LENGTH = 12  # different symbols in a sequence
 
@@ -151,5 +153,120 @@ C10 = (
         STEPS + "unused tokens as they are over redrawn (mean and variances)",
         3.0,
         lambda: _times(UNUSED, ("unused", "mean_diag")),
+    ),
+)
+
+
+def in_context(prompt: str = "base", model: str = DEFAULT) -> pd.DataFrame:
+    """All rows of one kind of prompt (lib.model_sweeps.KINDS_OF_PROMPT), one a seed and depth."""
+    frame = results.table("in_context")
+    return frame[(frame["prompt"] == prompt) & (frame["model"] == model)]
+
+
+def at_top(prompt: str, column: str, model: str = DEFAULT) -> pd.Series:
+    """A column after the last block, by seed."""
+    frame = in_context(prompt, model)
+    return frame[frame["depth"] == frame["depth"].max()].set_index("seed")[column]
+
+
+def _falls_as_it_rises(prompt: str, model: str = DEFAULT) -> Effects:
+    return per_seed(-at_top(prompt, "correlation_energy", model))
+
+
+def _beside_mismatched(prompt: str) -> Effects:
+    frame = in_context(prompt)
+    return per_seed((frame["control"] - frame["energy"]).groupby(frame["seed"]).max())
+
+
+def _above_chance(prompt: str, chance: float, model: str = DEFAULT) -> Effects:
+    return per_seed(at_top(prompt, "among", model) - chance)
+
+
+def _helps(prompt: str, plain: str) -> Effects:
+    return per_seed(at_top(prompt, "among") - at_top(plain, "among"))
+
+
+def _depths_between() -> Effects:
+    """Depths from where a probe is right half of the time to where the lens is; None if never."""
+    ahead: Effects = {}
+    for seed, rows in in_context().sort_values("depth").groupby("seed"):
+        first = {}
+        for who in ("probe", "lens"):
+            good = rows["depth"][rows[who] >= 0.5]
+            first[who] = float(good.min()) if len(good) else None
+        there = first["probe"] is not None and first["lens"] is not None
+        ahead[int(str(seed))] = first["lens"] - first["probe"] if there else None  # type: ignore[operator]
+    return ahead
+
+
+ENERGY = "correlation over depths of energy (unit vectors) and lens probability, mean over prompts, "
+B12 = (
+    SubClaim("B12.a", ENERGY + "sign turned", 0.5, lambda: _falls_as_it_rises("base")),
+    SubClaim(
+        "B12.b",
+        "the same with energy of the streams as they are, sign not turned",
+        0.2,
+        lambda: per_seed(at_top("base", "correlation_energy_raw")),
+    ),
+    SubClaim(
+        "B12.c",
+        "energy of mismatched minus matching pairs, at the best depth",
+        0.1,
+        lambda: _beside_mismatched("base"),
+    ),
+    SubClaim(
+        "B12.d",
+        "share of answers that beat the other candidates, minus chance",
+        0.3,
+        lambda: _above_chance("base", 1 / 3),
+    ),
+)
+B13 = (
+    SubClaim(
+        "B13.a", ENERGY + "SmolLM2, sign turned", 0.5, lambda: _falls_as_it_rises("base", LLAMA)
+    ),
+    SubClaim(
+        "B13.b",
+        "SmolLM2: share of answers that beat the other candidates, minus chance",
+        0.3,
+        lambda: _above_chance("base", 1 / 3, LLAMA),
+    ),
+    *(
+        SubClaim(
+            f"B13.{letter}",
+            ENERGY + f"{n} entities, sign turned",
+            0.5,
+            lambda n=n: _falls_as_it_rises(f"{n} entities"),  # type: ignore[misc]
+        )
+        for letter, n in (("c", 2), ("d", 4), ("e", 5))
+    ),
+)
+B14 = (
+    SubClaim(
+        "B14.d",
+        "Gemma 3 270M: depth at which the lens is right half of the time, minus that of a probe",
+        1.0,
+        _depths_between,
+        "both are right half of the time at some depth",
+    ),
+)
+B16 = (
+    SubClaim(
+        "B16.a",
+        "answers that beat the other candidates, letters: with an arithmetic short cut minus without",
+        0.1,
+        lambda: _helps("letters, short cut", "base"),
+    ),
+    SubClaim(
+        "B16.b",
+        "the same for digits",
+        0.1,
+        lambda: _helps("digits, short cut", "digits"),
+    ),
+    SubClaim(
+        "B16.c",
+        "answers that beat the other candidates, words: source and target share a token minus not",
+        0.1,
+        lambda: _helps("words, token shared", "words"),
     ),
 )
