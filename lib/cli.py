@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from safetensors import SafetensorError
 
 from lib import claims as judging
 from lib import report, token_rows
@@ -23,6 +24,7 @@ from lib.repair import DRAWS
 from lib.training import train
 
 app = tyro.extras.SubcommandApp()
+MENDABLE = (ValueError, OSError, ImportError, FloatingPointError, SafetensorError)
 
 
 @app.command(name="run")
@@ -235,6 +237,6 @@ def main() -> None:
         app.cli(prog="python -m lib", description=__doc__)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
-    except (ValueError, OSError, ImportError, FloatingPointError, store.DamagedResults) as error:
+    except (*MENDABLE, store.DamagedResults) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

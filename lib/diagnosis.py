@@ -87,8 +87,9 @@ def diagnose(W: Matrix, groups: Mapping[str, Sequence[int]], seed: int = 0) -> D
 
     Unused rows have collapsed when their median score is at least THRESHOLD, or when most of them
     are zero. Then other rows with such a score are `hidden` ones; where unused rows are short
-    (untied input rows only decay), so are rows not longer than 95 % of these. Raises ValueError
-    without at least two unused rows, or when fewer than two rows are left.
+    (untied input rows only decay), so are short rows not longer than 95 % of these. Raises ValueError
+    without at least two unused rows, when fewer than two rows are left, and for infinite or missing
+    numbers.
     """
     d_vocab = len(W)
     known = sorted({i for ids in groups.values() for i in ids})
@@ -101,6 +102,8 @@ def diagnose(W: Matrix, groups: Mapping[str, Sequence[int]], seed: int = 0) -> D
     unused = torch.zeros(d_vocab, dtype=torch.bool)
     unused[known] = True
     norm = torch.cat([part.norm(dim=1) for part in _chunks(W)])
+    if broken := int((~norm.isfinite()).sum()):
+        raise ValueError(f"{broken} row(s) hold infinite or missing numbers: the file is damaged")
     zero = norm == 0
     used = ~unused & ~zero
     if used.sum() < 2:
@@ -120,7 +123,7 @@ def diagnose(W: Matrix, groups: Mapping[str, Sequence[int]], seed: int = 0) -> D
     if directed:
         found |= ~unused & (score >= THRESHOLD)
     if short:
-        found |= ~unused & (length <= length[unused].quantile(0.95))
+        found |= ~unused & (length <= length[unused].quantile(0.95).clamp(max=SHORT))
     hidden = found.nonzero().flatten()
     worst = torch.where(zero[hidden], torch.inf, score[hidden]).argsort(descending=True)
     return Diagnosis(
@@ -150,7 +153,7 @@ def _scores(
         row = _unit(_unit(part) - centre)
         others = direction - row * own[:, None]  # a row is no witness for itself
         score.append((row * others).sum(dim=1) / others.norm(dim=1))
-    return torch.cat(score)
+    return torch.cat(score).clamp(-1, 1)
 
 
 def _spread(

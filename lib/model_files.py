@@ -182,17 +182,23 @@ def vocabulary(folder: Path) -> dict[str, int]:
 def matrices(folder: Path) -> dict[str, Float[Tensor, "d_vocab d_model"]]:
     """`W_E` and, unless it is tied to it, `W_U`, one row a token, in the precision of the file.
 
-    Raises FileNotFoundError when `folder` has no safetensors file that holds them.
+    Raises FileNotFoundError when `folder` has no safetensors file that holds them, ValueError when
+    its configuration ties two matrices that differ.
     """
-    found = {}
-    for matrix, (file, key) in _places(folder).items():
-        with safe_open(folder / file, "pt") as data:
-            found[matrix] = data.get_tensor(key)
+    found: dict[str, Tensor] = {}
+    for matrix, places in _places(folder).items():
+        for file, key in places:
+            with safe_open(folder / file, "pt") as data:
+                W = data.get_tensor(key)
+            if not torch.equal(found.setdefault(matrix, W), W):  # transformers does not tie these
+                raise ValueError(
+                    f"{folder}: tie_word_embeddings is true in config.json, but the two matrices differ"
+                )
     return found
 
 
-def _places(folder: Path) -> dict[str, tuple[str, str]]:
-    """File and key of `W_E` and, when it is not tied, of `W_U`."""
+def _places(folder: Path) -> dict[str, list[tuple[str, str]]]:
+    """Files and keys of `W_E` and, when it is not tied, of `W_U`; a tied one may be stored twice."""
     transformers = package("transformers")
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     with torch.device("meta"), quiet(transformers):
@@ -210,7 +216,7 @@ def _places(folder: Path) -> dict[str, tuple[str, str]]:
                 f"{folder} has no safetensors file with {' or '.join(names)}: save the model again "
                 "with save_pretrained"
             )
-        places[matrix] = (stored[fits[0]], fits[0])
+        places[matrix] = [(stored[key], key) for key in fits]
     return places
 
 
@@ -239,11 +245,27 @@ def rewrite(
     """
     if out.exists():
         raise FileExistsError(f"{out} is there already: nothing is ever written over a model")
+    places = {place: matrix for matrix, found in _places(folder).items() for place in found}
     part = out.with_name(f"{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    places = _places(folder)
-    touched = {file for file, _ in places.values()}
+    try:
+        _fill(part, folder, places, change)
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        (part / RECORD).write_text(text, encoding="utf-8")
+        os.replace(part, out)
+    except BaseException:  # also when a person stops it: a part is as large as a model
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _fill(
+    part: Path,
+    folder: Path,
+    places: Mapping[tuple[str, str], str],
+    change: Callable[[str, Float[Tensor, "d_vocab d_model"]], Float[Tensor, "d_vocab d_model"]],
+) -> None:
+    touched = {file for file, _ in places}
     for file in folder.iterdir():
         if file.is_file() and file.name not in touched:
             shutil.copy2(file, part / file.name)  # a link to the hub's cache becomes a file
@@ -251,10 +273,9 @@ def rewrite(
         with safe_open(folder / name, "pt") as data:
             held = {key: data.get_tensor(key) for key in data.keys()}
             said = data.metadata()
-        for matrix, (where, key) in places.items():
+        for (where, key), matrix in places.items():
             if where == name:
-                held[key] = change(matrix, held[key]).to(held[key].dtype).contiguous()
+                new = change(matrix, held[key]).to(held[key].dtype)
+                # two keys may get the same rows, but safetensors refuses shared memory
+                held[key] = new.clone(memory_format=torch.contiguous_format)
         save_file(held, part / name, said)
-    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    (part / RECORD).write_text(text, encoding="utf-8")
-    os.replace(part, out)

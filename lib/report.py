@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -29,12 +30,16 @@ MEANING = (
 
 def judgement(found: Diagnosis) -> str:
     """One sentence or two on one matrix."""
-    unused = "share a direction of their own" if found.collapsed else "do not lie together"
+    unused = "lie together, apart from used ones" if found.collapsed else "do not lie together"
     said = f"Rows known to be unused {unused}"
     if found.short:
         said += ", and are shorter than half a used row"
-    said += f". {len(found.hidden):,} other rows are like them"
-    return said + (f"; {len(found.zero):,} rows are zero." if found.zero else ".")
+    said += f". {_rows(len(found.hidden), 'other row')} like them"
+    return said + (f"; {_rows(len(found.zero), 'row')} zero." if found.zero else ".")
+
+
+def _rows(n: int, what: str) -> str:
+    return f"1 {what} is" if n == 1 else f"{n:,} {what}s are"
 
 
 def as_text(found: Examination, top: int = 10) -> str:
@@ -102,7 +107,9 @@ def scores(found: Diagnosis, groups: dict[str, list[int]]) -> Shown:
         values = found.score[mask & alive].numpy()
         ax.hist(values, bins, label=label, color=color, alpha=0.6, hatch=hatch)
     ax.axvline(THRESHOLD, color="black", linestyle=":")
-    ax.set(yscale="log", xlabel="score", ylabel="rows")
+    ax.set(xlabel="score", ylabel="rows")
+    if alive.any():  # no row has a score when all unused ones are zero
+        ax.set_yscale("log")
     ax.legend()
     said = judgement(found)
     return show(
@@ -114,7 +121,7 @@ def _values(spread: Spread) -> list[str]:
     return [form.format(getattr(spread, column)) for column, form in COLUMNS.items()]
 
 
-def _html_table(head: tuple[str, ...], rows: dict[str, list[str]]) -> str:
+def _html_table(head: tuple[str, ...], rows: Mapping[str, Sequence[object]]) -> str:
     cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in (key, *values)) + "</tr>"

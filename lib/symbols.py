@@ -131,12 +131,15 @@ def rows_replaced(
 ) -> Iterator[LanguageModel]:
     """The (tied) model with treated rows for `ids`; afterwards it is as before.
 
-    Raises ValueError for a model that is not tied, whose two matrices would need two draws.
+    Raises ValueError for a model that is not tied, whose two matrices would need two draws, and when
+    other than 26 symbols are to be swapped.
     """
     if not model.tied:
         raise ValueError(f"{model.name} is not tied: change W_E and W_U by hand")
     W, rows = model.W_E, list(ids)
     if method == "swapped":
+        if len(rows) != SIZE:
+            raise ValueError(f"{SIZE} symbols can be swapped with as many nouns, not {len(rows)}")
         rows += symbol_set(model.name, model.tokenizer, "words", seed)
     before = W[rows].detach().clone()
     try:

@@ -80,6 +80,10 @@ def ids_of(tokens: Sequence[str], vocabulary: Mapping[str, int], d_vocab: int) -
                 raise ValueError(f"{token}: ids run from 0 to {d_vocab - 1}, the lower one first")
             found |= set(range(first, last + 1))
         elif token in vocabulary:
+            if not vocabulary[token] < d_vocab:
+                raise ValueError(
+                    f"{token!r} has id {vocabulary[token]}: ids run from 0 to {d_vocab - 1}"
+                )
             found.add(vocabulary[token])
         else:
             raise ValueError(f"no token {token!r}: write it as the tokenizer does, or id:NUMBER")
@@ -113,18 +117,20 @@ def mend(
     for name, W in weights.items():
         used = used_rows(W, groups, rows)
         draws = stream(seed, f"{method} {name}")
-        changed[name] = repair.usable(W.float(), used, rows, method, draws)
+        wide = W.to(torch.promote_types(W.dtype, torch.float32))
+        changed[name] = repair.usable(wide, used, rows, method, draws)
         report[name] = {
             "used_rows": len(used),
             "mean_cosine_before": _cosine(W, rows),
             "mean_cosine_after": _cosine(changed[name], rows),
         }
+    names = {i: token for token, i in vocabulary.items()}
     record = {
         "model": str(model),
         "method": method,
         "seed": seed,
         "ids": rows,
-        "tokens": [t for i in rows for t, n in vocabulary.items() if n == i],
+        "tokens": [names[i] for i in rows if i in names],
         "tied": "W_U" not in weights,
         "matrices": report,
         "versions": results.versions(),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -73,3 +74,92 @@ def test_claims_as_json(monkeypatch, capsys):
 def test_help_fits_a_person(monkeypatch, capsys):
     code, out, _ = call(monkeypatch, capsys, "run", "--help")
     assert code == 0 and "Train one model" in out and "--device" in out
+
+
+# ---- rows of a language model ----
+
+
+@pytest.fixture(scope="module")
+def folder(save_model, tmp_path_factory):
+    """A tied model: ten unused rows and that of `<b>` lie together, one row has no name."""
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<unused{i}>" for i in range(10)), "<b>"]
+    words += [f"word{i}" for i in range(40)]
+
+    def rows(_, W):
+        W[4:15] = W[20] + 0.1 * W[4:15]
+        W[20] = W[21] + W[22]
+        return W
+
+    made = tmp_path_factory.mktemp("model")
+    save_model(made, "gemma3", words, len(words) + 1, rows)
+    return made
+
+
+@pytest.mark.parametrize("suffix", [".html", ".json", None])
+def test_diagnose_prints_and_writes(monkeypatch, capsys, tmp_path, folder, suffix):
+    out = tmp_path / "new" / f"report{suffix}"
+    words = ["diagnose", str(folder), *(["--out", str(out)] if suffix else [])]
+    code, said, err = call(monkeypatch, capsys, *words)
+    assert code == 0 and err == ""
+    assert f"W_E of {folder}, 56 rows" in said and "14 '<b>'  score" in said
+    assert said.endswith(f"written: {out}\n") == bool(suffix)
+    if suffix == ".json":
+        found = json.loads(out.read_text("utf-8"))["matrices"]["W_E"]
+        assert found["collapsed"] and 14 in found["hidden"]
+    if suffix == ".html":
+        assert out.read_text("utf-8").startswith("<!doctype html>")
+    assert out.exists() == bool(suffix)
+
+
+def test_diagnose_takes_unused_tokens_and_a_length_of_the_list(monkeypatch, capsys, folder):
+    words = ["diagnose", str(folder), "--unused", "<unused0>", "id:6-9", "--top", "3"]
+    code, out, err = call(monkeypatch, capsys, *words)
+    assert code == 0 and err == "" and out.count(", length ") == 3
+    assert "tokens named by you" in out and "names like" not in out
+
+
+def test_repair_writes_a_folder_that_diagnose_reads(monkeypatch, capsys, tmp_path, folder):
+    out = tmp_path / "mended"
+    words = ["repair", str(folder), "--tokens", "<unused0>", "<b>", "id:6-8", "--out", str(out)]
+    code, said, err = call(monkeypatch, capsys, *words, "--method", "orthogonal", "--seed", "4")
+    assert code == 0 and err == "" and len(said.splitlines()) == 2
+    assert re.search(r"W_E: 5 rows, mean cosine 0\.9\d+ before, -?0\.[01]\d* after", said)
+    record = json.loads((out / "repair.json").read_text("utf-8"))
+    assert (record["method"], record["seed"], record["ids"]) == ("orthogonal", 4, [4, 6, 7, 8, 14])
+    assert call(monkeypatch, capsys, "diagnose", str(out))[0] == 0
+    code, said, err = call(monkeypatch, capsys, *words)
+    assert code == 2 and said == "" and "written over a model" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["diagnose", "FOLDER", "--out", "report.pdf"], "ends in .html or .json"),
+        (["diagnose", "FOLDER", "--unused", "nonsense"], "no token 'nonsense'"),
+        (["diagnose", "FOLDER", "--unused", "id:7"], "no two rows"),
+        (["diagnose", "./nowhere"], "no folder './nowhere'"),
+        (["diagnose", "gemma"], "unknown model 'gemma'"),
+        (["diagnose", "owner/no-such-model"], "HF_TOKEN"),
+        (["repair", "FOLDER", "--tokens", "id:99", "--out", "OUT"], "ids run from 0 to 55"),
+        (["repair", "FOLDER", "--tokens", "--out", "OUT"], "no tokens"),
+        (["repair", "FOLDER", "--tokens", "<b>", "--out", "FOLDER"], "is there already"),
+        (["repair", "FOLDER", "--tokens", "<b>", "--out", "OUT", "--seed", "-1"], "negative"),
+    ],
+)
+def test_a_mistake_about_rows_is_one_line(monkeypatch, capsys, tmp_path, folder, words, hint):
+    places = {"FOLDER": str(folder), "OUT": str(tmp_path / "out")}
+    code, out, err = call(monkeypatch, capsys, *(places.get(word, word) for word in words))
+    assert code == 2 and hint in err and len(err.splitlines()) == 1 and out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_is_one_line(monkeypatch, capsys, tmp_path, folder):
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    with open(broken / "model.safetensors", "r+b") as file:
+        file.truncate(1000)
+    for words in (["diagnose", str(broken)], ["repair", str(broken), "--tokens", "<b>"]):
+        more = ["--out", str(tmp_path / "out")] if words[0] == "repair" else []
+        code, out, err = call(monkeypatch, capsys, *words, *more)
+        assert code == 2 and err.startswith("error: ") and len(err.splitlines()) == 1 and out == ""
+    assert list(tmp_path.iterdir()) == [broken]
