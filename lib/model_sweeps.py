@@ -164,9 +164,8 @@ def in_context_cells() -> list[InContext]:
     """Five seeds of 40 prompts a kind; of the base 200, so that a probe can learn."""
     cells = []
     for seed in range(10, 15):
-        for name, prompt in KINDS_OF_PROMPT.items():
-            many = {"prompts": 200, "probe": True} if name == "base" else {}
-            cells.append(InContext(prompt, seed, **many))
+        cells.append(InContext(BASE, seed, prompts=200, probe=True))
+        cells += [InContext(prompt, seed) for prompt in KINDS_OF_PROMPT.values() if prompt != BASE]
         cells += [InContext(KINDS_OF_PROMPT[name], seed, LLAMA) for name in IN_LLAMA]
     return cells
 

@@ -199,7 +199,9 @@ def _depths_between() -> Effects:
     return ahead
 
 
-ENERGY = "correlation over depths of energy (unit vectors) and lens probability, mean over prompts, "
+ENERGY = (
+    "correlation over depths of energy (unit vectors) and lens probability, mean over prompts, "
+)
 B12 = (
     SubClaim("B12.a", ENERGY + "sign turned", 0.5, lambda: _falls_as_it_rises("base")),
     SubClaim(

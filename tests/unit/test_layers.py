@@ -21,7 +21,7 @@ FLOORS = [
     ],
     ["generators.horn", "ensemble", "policies", "results", "repair", "language_models"],
     ["evaluation", "token_rows"],
-    ["symbols"],
+    ["symbols", "functors"],
     ["fine_tuning"],
     ["model_sweeps"],
     ["training"],
