@@ -192,13 +192,13 @@ def by_layer(
 
 
 def correlations(readings: Readings) -> dict[str, Float[Tensor, " prompts"]]:
-    """Pearson correlation over depths between lens probability and each energy, one a prompt.
+    """Pearson correlation over depths between lens probability and each energy (and the control), one a prompt.
 
     Paper B reports -0.67 to -0.80 on normalised streams (`energy`) and positive ones on raw streams.
     NaN where one of the two is constant.
     """
     probability, found = readings.curves["probability"], {}
-    for name in ("energy", "energy_raw", "energy_scaled", "energy_queried"):
+    for name in ("energy", "control", "energy_raw", "energy_scaled", "energy_queried"):
         pairs = torch.stack([readings.curves[name], probability], dim=1)
         found[name] = torch.stack([torch.corrcoef(pair)[0, 1] for pair in pairs])
     return found

@@ -175,7 +175,8 @@ def _falls_as_it_rises(prompt: str, model: str = DEFAULT) -> Effects:
 
 def _beside_mismatched(prompt: str) -> Effects:
     frame = in_context(prompt)
-    return per_seed((frame["control"] - frame["energy"]).groupby(frame["seed"]).max())
+    gap = frame["control_queried"] - frame["energy_queried"]
+    return per_seed(gap.groupby(frame["seed"]).max())
 
 
 def _above_chance(prompt: str, chance: float, model: str = DEFAULT) -> Effects:
@@ -212,7 +213,7 @@ B12 = (
     ),
     SubClaim(
         "B12.c",
-        "energy of mismatched minus matching pairs, at the best depth",
+        "energy of the queried source with wrong targets minus with its own, at the best depth",
         0.1,
         lambda: _beside_mismatched("base"),
     ),
