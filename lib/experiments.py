@@ -40,11 +40,14 @@ from lib.model_sweeps import (
     run_in_context,
     run_induction,
     run_rows_of_tokens,
+    run_teaching,
     run_tuning,
+    teaching_cells,
     tuning_cells,
 )
 from lib.models.transformer import Transformer, TransformerConfig
 from lib.policies import Freeze, Learn, Reset
+from lib.relation_sweeps import RELATION_SWEEPS
 from lib.repair import METHODS, collapse, redraw, replaced, scaled, silenced_copy
 from lib.training import RunConfig, train
 
@@ -313,6 +316,8 @@ SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] =
     "token_rows": (row_cells, run_rows_of_tokens),
     "induction": (induction_cells, run_induction),
     "in_context": (in_context_cells, run_in_context),
+    **RELATION_SWEEPS,
+    "teaching": (teaching_cells, run_teaching),
     "tuning": (tuning_cells, run_tuning),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,13 +51,14 @@ def induction_cells() -> list[Induction]:
 
 
 @functools.lru_cache(maxsize=1)
-def _model(name: str, device: str) -> LanguageModel:
+def model_of(name: str, device: str) -> LanguageModel:
+    """A loaded model, kept for the next cell."""
     return load(name, device=device)
 
 
 def run_induction(cell: Induction, device: str = "cpu") -> Store:
     """One row a length; nothing is trained."""
-    model = _model(cell.model, device)
+    model = model_of(cell.model, device)
     ids = symbol_set(model.name, model.tokenizer, cell.symbols, cell.seed)
     head = {"symbols": cell.symbols, "treatment": cell.treatment, "seed": cell.seed}
     rows = []
@@ -84,7 +85,7 @@ def row_cells() -> list[TokenRows]:
 
 def run_rows_of_tokens(cell: TokenRows, device: str = "cpu") -> Store:
     """One row a set: its 26 symbols, and the first 99 reserved names with 99 used tokens beside them."""
-    model = _model(cell.model, device)
+    model = model_of(cell.model, device)
     W, (found, used) = model.W_E.detach(), known_rows(cell.model)
     first = next(iter(found.groups.values()))
     drawn = torch.randperm(len(used), generator=stream(cell.seed, "used rows"))[: len(first)]
@@ -120,7 +121,7 @@ def tuning_cells() -> list[TuningConfig]:
 
 def run_tuning(cell: TuningConfig, device: str = "cpu") -> Store:
     """Fine-tune a fresh model; repaired rows are put in before the first step and learn like all."""
-    _model.cache_clear()
+    model_of.cache_clear()
     model = load(cell.model, device=device)
     ids = symbol_set(model.name, model.tokenizer, cell.symbols, cell.seed)
     with rows_replaced(model, ids, cell.treatment, cell.seed):
@@ -174,7 +175,7 @@ def run_in_context(cell: InContext, device: str = "cpu") -> Store:
     """One row a depth; correlations over depths, means over prompts, stand in every row."""
     name = next(name for name, prompt in KINDS_OF_PROMPT.items() if prompt == cell.prompt)
     prompts = analogy_prompts(cell.prompt, cell.prompts, stream(cell.seed, f"prompts {name}"))
-    found = functors.read(_model(cell.model, device), prompts, streams=cell.probe)
+    found = functors.read(model_of(cell.model, device), prompts, streams=cell.probe)
     over_depths = {
         f"correlation_{energy}": float(values.nanmean())
         for energy, values in functors.correlations(found).items()
@@ -192,3 +193,42 @@ def run_in_context(cell: InContext, device: str = "cpu") -> Store:
         head = {"model": cell.model, "prompt": name, "seed": cell.seed}
         rows.append({**head, **row, "first": share, **extra, **over_depths})
     return rows, {}
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """Fine-tune on analogies in words, and look at new ones in words and in letters, never trained on."""
+
+    tuning: TuningConfig
+    prompts: int = 32  # in each alphabet, the same at every look
+
+
+def teaching_cells() -> list[Teaching]:
+    """One run: each takes a quarter of an hour."""
+    task = PromptConfig(entities=3, shown=1, alphabet="words")
+    return [Teaching(TuningConfig(task, batch=8, steps=100, eval_every=10, seed=10))]
+
+
+def run_teaching(cell: Teaching, device: str = "cpu") -> Store:
+    """One row a look, alphabet and depth."""
+    model_of.cache_clear()
+    model, task = load(cell.tuning.model, device=device), cell.tuning.task
+    assert isinstance(task, PromptConfig)
+    looks = {
+        alphabet: analogy_prompts(
+            replace(task, alphabet=alphabet), cell.prompts, stream(cell.tuning.seed, alphabet)
+        )
+        for alphabet in (task.alphabet, "letters")
+    }
+
+    def observe(step: int) -> list[dict[str, Any]]:
+        found = []
+        for alphabet, prompts in looks.items():
+            read = functors.read(model, prompts)
+            first = (read.curves["rank"] == 1).double().mean(dim=0).tolist()
+            for row, share in zip(functors.table(read), first, strict=True):
+                found.append({"alphabet": alphabet, "first": share, **row})
+        return found
+
+    rows = fine_tune(model, cell.tuning, observe)
+    return [{"seed": cell.tuning.seed, **row} for row in rows], {}
