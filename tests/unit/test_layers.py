@@ -32,7 +32,7 @@ FLOORS = [
     ["experiments"],
     ["claims"],
     ["ledger.collapse"],
-    ["ledger.arms", "ledger.price", "ledger.analogy", "ledger.models"],
+    ["ledger.arms", "ledger.price", "ledger.analogy", "ledger.models", "ledger.functors"],
     ["ledger.mechanism"],
     ["ledger"],
     ["plotting"],
