@@ -12,7 +12,7 @@ from lib.exercises.analogy import (
     check_lead,
     check_sustained,
 )
-from lib.exercises.models import check_scores_of_known
+from lib.exercises.models import check_can_be_translation, check_scores_of_known
 from lib.exercises.unseen import (
     check_copy_logits,
     check_draws,
@@ -40,4 +40,5 @@ __all__ = [
     "check_direction",
     "check_ends",
     "check_best_share",
+    "check_can_be_translation",
 ]

@@ -54,3 +54,37 @@ def _scores(W: Tensor, known: list[int], units: bool, inside: bool, centre: list
     x = x / x.norm(dim=1, keepdim=True)
     others = x.sum(dim=0) - (0 if inside else x)
     return (x * others).sum(dim=1) / others.norm(dim=-1)
+
+
+# pairs, whether one vector can do it, and why not
+CASES: tuple[tuple[tuple[tuple[str, str], ...], bool, str], ...] = (
+    ((("cat", "cats"), ("dog", "dogs"), ("pig", "pigs")), True, ""),
+    ((("hot", "cold"), ("cold", "hot")), False, "f and back again is 2 f, and must be zero."),
+    ((("lemon", "yellow"), ("sun", "yellow")), False, "two sources would have one row."),
+    ((("two", "deux"), ("two", "a pair")), False, "two targets would have one row."),
+    ((("one", "two"), ("two", "three"), ("three", "four")), True, ""),
+    ((("a", "b"), ("b", "c"), ("c", "a")), False, "after three steps one is back: 3 f is zero."),
+    ((("a", "b"), ("b", "c"), ("a", "c")), False, "from a to c f and 2 f would lead."),
+    (
+        (("a", "b"), ("b", "c"), ("d", "c")),
+        False,
+        "b and d would both be one step before c: one row.",
+    ),
+    ((("a", "a"),), False, "f would be zero."),
+    ((("cat", "cats"), ("hot", "cold"), ("cold", "hot")), False, "one couple spoils it for all."),
+    ((), True, ""),
+)
+
+
+def check_can_be_translation(answer: Callable[[list[tuple[str, str]]], bool | None]) -> str:
+    """Analogy 7: whether a relation can be one vector with different rows for different words."""
+    for pairs, right, why in CASES:
+        said, wrong = attempt(answer, bool, list(pairs))
+        if wrong:
+            return wrong
+        if said != right:
+            shown = ", ".join(f"{s} -> {t}" for s, t in pairs) or "no pairs"
+            if right:
+                return f"Not yet: for {shown} it is possible. Nothing there contradicts itself."
+            return f"Not yet: for {shown} it is impossible: {why}"
+    return f"Right: {len(CASES)} relations, possible ones and others."

@@ -482,3 +482,36 @@ def test_scores_of_known():
     ):
         said = exercises.check_scores_of_known(wrong)
         assert said.startswith("Not yet") and hint in said and "_Scores" not in said, said
+
+
+def can_be_translation(pairs):
+    """Union by offsets: every word has a place on a line, and no two share one."""
+    place = {}
+    for s, t in pairs:
+        for word in (s, t):
+            place.setdefault(word, (word, 0))
+        (root_s, at_s), (root_t, at_t) = place[s], place[t]
+        if root_s == root_t:
+            if at_t - at_s != 1:
+                return False
+            continue
+        move = at_s + 1 - at_t
+        place = {
+            w: (root_s, a + move) if root == root_t else (root, a) for w, (root, a) in place.items()
+        }
+    return len(set(place.values())) == len(place)
+
+
+def test_can_be_translation():
+    assert exercises.check_can_be_translation(can_be_translation).startswith("Right")
+    one_to_one = lambda pairs: len(set(map(len, (pairs, dict(pairs), {t for _, t in pairs})))) == 1  # noqa: E731
+    for wrong, hint in (
+        (lambda pairs: True, "2 f"),
+        (lambda pairs: False, "is possible"),
+        (one_to_one, "2 f"),
+        (lambda pairs: one_to_one(pairs) and not {(t, s) for s, t in pairs} & {*pairs}, "3 f"),
+        (lambda pairs: not {s for s, _ in pairs} & {t for _, t in pairs}, "two sources"),
+        (lambda pairs: None, "returns nothing"),
+    ):
+        said = exercises.check_can_be_translation(wrong)
+        assert said.startswith("Not yet") and hint in said, said
