@@ -1,7 +1,8 @@
-"""The command line: `python -m lib run | sweep | bench | diagnose | repair | claims | results`."""
+"""The command line: `python -m lib run | tune | sweep | bench | diagnose | repair | claims | results`."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -13,15 +14,16 @@ import tyro
 from safetensors import SafetensorError
 
 from lib import claims as judging
-from lib import report, token_rows
+from lib import fine_tuning, report, token_rows
 from lib import results as store
 from lib.bench import bench_analogy, bench_logic
 from lib.configuration import nearest
 from lib.experiments import SWEEPS, logic_run, sweep
 from lib.generators.text import TextConfig
 from lib.ledger import LEDGER
+from lib.model_sweeps import run_tuning
 from lib.repair import DRAWS
-from lib.training import train
+from lib.training import pick_device, train
 
 app = tyro.extras.SubcommandApp()
 MENDABLE = (ValueError, OSError, ImportError, FloatingPointError, SafetensorError)
@@ -180,6 +182,40 @@ def bench(
                 f"{n:>5} at once: {row['model_steps_per_s']:.0f} model-steps/s, {row['times_faster']:.1f} times "
                 f"the textbook, {row['share_of_bound']:.0%} of the bound, loss {row['loss']:.4f}"
             )
+
+
+@app.command(name="tune")
+def tune(
+    symbols: tyro.conf.Positional[str] = "unused",
+    treatment: str = "none",
+    preset: str = "laptop",
+    model: str = "gemma-3-270m",
+    seed: int = 0,
+    device: str = "auto",
+) -> None:
+    """Fine-tune a language model on logic problems over some of its tokens, and print what it can do.
+
+    Args:
+        symbols: letters, words, random, late, unused, unused_high or hidden.
+        treatment: What is done to their rows before: none, mean_cov, mean_diag, orthogonal, fresh,
+            stretched, swapped or resized.
+        preset: laptop (minutes on one core) or paper (batches of 256, for a GPU).
+        model: gemma-3-270m, smollm2-135m, a folder with a Hugging Face model, or owner/model.
+        seed: Seed of symbols, rows and problems.
+        device: auto, cpu, cuda or mps.
+    """
+    asked = dataclasses.replace(
+        fine_tuning.PRESETS[nearest("preset", preset, fine_tuning.PRESETS)],
+        symbols=symbols,
+        treatment=treatment,
+        model=model,
+        seed=seed,
+    )
+    print("held-out problems, shares right\nstep   loss  whole  names  verdict")
+    for row in run_tuning(asked, str(pick_device(device)))[0]:
+        print(
+            f"{row['step']:4} {row['loss']:6.3f} {row['whole']:6.2f} {row['names']:6.2f} {row['last']:8.2f}"
+        )
 
 
 @app.command(name="diagnose")

@@ -16,11 +16,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lib.configuration import nearest
 from lib.generators import logic, stream
 from lib.generators.logic import LogicConfig
 from lib.generators.prompts import PromptConfig, analogy_prompts
 from lib.language_models import LanguageModel, tokens
-from lib.symbols import SIZE, symbol_set
+from lib.symbols import KINDS, SIZE, TREATMENTS, symbol_set
 
 SPECIALS = (" >", " fact", " query", " answer", " true", " false")  # as logic.SPECIALS, in words
 SOLVED = 0.9
@@ -47,6 +48,26 @@ class TuningConfig:
     eval_every: int = 5
     eval_problems: int = 64
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        nearest("kind of symbols", self.symbols, KINDS)
+        nearest("treatment", self.treatment, TREATMENTS)
+        if min(self.batch, self.eval_problems, self.eval_every) < 1 or self.steps < 0:
+            raise ValueError("batch, eval_problems and eval_every are at least 1, steps at least 0")
+
+
+PRESETS = {
+    # some minutes on one core
+    "laptop": TuningConfig(),
+    # one GPU: batches and steps of paper A's size
+    "paper": TuningConfig(
+        LogicConfig(depth=3, n_seen=SIZE, n_unseen=8),
+        batch=256,
+        steps=10_000,
+        eval_every=100,
+        eval_problems=1024,
+    ),
+}
 
 
 class Batch(NamedTuple):

@@ -163,3 +163,27 @@ def test_a_damaged_file_is_one_line(monkeypatch, capsys, tmp_path, folder):
         code, out, err = call(monkeypatch, capsys, *words, *more)
         assert code == 2 and err.startswith("error: ") and len(err.splitlines()) == 1 and out == ""
     assert list(tmp_path.iterdir()) == [broken]
+
+
+def test_tune_prints_a_table_and_refuses_slips(monkeypatch, capsys):
+    asked = []
+
+    def run_tuning(config, device):
+        asked.append((config, device))
+        row = {"loss": float("nan"), "whole": 0.5, "names": 1.0, "last": 0.5}
+        return [{"step": step, **row} for step in (0, 5)], {}
+
+    monkeypatch.setattr(cli, "run_tuning", run_tuning)
+    words = ("tune", "unused", "--treatment", "mean_cov", "--device", "cpu", "--seed", "3")
+    code, out, err = call(monkeypatch, capsys, *words)
+    assert code == 0 and err == ""
+    assert [line.split()[0] for line in out.splitlines()] == ["held-out", "step", "0", "5"]
+    ((config, device),) = asked
+    assert (config.symbols, config.treatment, config.seed, device) == (
+        *("unused", "mean_cov"),
+        *(3, "cpu"),
+    )
+    code, out, err = call(monkeypatch, capsys, "tune", "unsued")
+    assert code == 2 and err.startswith("error: unknown kind of symbols 'unsued'; nearest: unused")
+    code, _, err = call(monkeypatch, capsys, "tune", "words", "--preset", "papre")
+    assert code == 2 and "nearest: paper" in err

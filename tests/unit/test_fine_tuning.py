@@ -167,9 +167,21 @@ def test_loss_that_explodes_is_one_clear_error(model):
         fine_tune(model, LOGIC)
 
 
-def test_too_few_tokens_or_none_for_a_word_are_refused(model, monkeypatch):
-    with pytest.raises(ValueError, match="unknown kind of symbols"):
-        batch_of(model, TuningConfig(symbols="leters"), 2, stream(0, "x"))
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("symbols", "leters", "unknown kind of symbols 'leters'; nearest: letters"),
+        ("treatment", "meancov", "nearest: mean_cov"),
+        ("batch", 0, "at least 1"),
+        ("steps", -1, "steps at least 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_at_once(field, value, says):
+    with pytest.raises(ValueError, match=says):
+        TuningConfig(**{field: value})
+
+
+def test_word_without_a_token_is_refused(model, monkeypatch):
     monkeypatch.setattr(fine_tuning, "SPECIALS", (" > >", *fine_tuning.SPECIALS[1:]))
     with pytest.raises(ValueError, match="no single token for one of  > >"):
         batch_of(model, LOGIC, 2, stream(0, "x"))
