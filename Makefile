@@ -9,7 +9,7 @@ CHAPTERS ?=
 CELL_TIMEOUT ?= 300
 
 # These run a real language model.
-MODEL_CHAPTERS := book/unseen/09_the_unused_tokens_of_gemma.ipynb
+MODEL_CHAPTERS := book/unseen/09_the_unused_tokens_of_gemma.ipynb book/analogy/07_functors_in_gemma.ipynb
 
 BIN := .venv/bin
 NBVAL := --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg --nbval-cell-timeout $(CELL_TIMEOUT)

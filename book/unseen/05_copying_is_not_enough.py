@@ -638,30 +638,31 @@ for kind in FOUR:
             )
 say("\n".join(lines))
 
-
 # %%
-def change(kind, goal):
-    """Median score at the fewest and at the most seen names of an arm, or None."""
-    have = sorted(n for a, n in at_end if a == kind)
-    if len(have) < 2:
-        return None
-    ends_ = [at_end[kind, n][goal].median() for n in (have[0], have[-1])]
-    return (
-        f"{ends_[0]:.2f} with {have[0]} names, {ends_[1]:.2f} with {have[-1]}"
-    )
-
-
-changes = [
-    f"{look(kind).label}, {GOALS[goal]}: {said}"
-    for kind in FOUR
+few, many = numbers[0], numbers[-1]
+learned = {
+    (kind, goal): at_end[kind, many][goal]
+    for kind in ("standard", "copy")
     for goal in ("query", "all")
-    if (said := change(kind, goal))
-]
+}
+frozen = {n: at_end["freeze", n]["all"] for n in numbers}
+assert max(cell.max() for cell in learned.values()) < 0.3
+assert frozen[many].min() > 0.8 > 0.3 > frozen[few].max()
+middle = [frozen[n].median() for n in numbers]
+assert middle == sorted(middle)
 say(
-    "Medians at the two ends. " + "; ".join(changes) + "."
-    if changes
-    else f"Only {numbers[0]} seen names are stored, so there is nothing to compare."
+    f"**More names help where rows are frozen, and nowhere else.** With a frozen embedding and no copy head the share on all "
+    f"unseen names rises from {told_by(frozen[few])} at {few} names to {told_by(frozen[many])} at {many}. With a learned one, "
+    f"nothing rises with {many} names: the highest score on unseen names of any seed, query or all, with or without a copy head, is "
+    f"{max(cell.max() for cell in learned.values()):.2f}."
 )
+
+# %% [markdown]
+# Why? More names make it harder to learn names by heart, and easier to learn a rule for rows. But the rule is for rows
+# *like those that training had*. A learned embedding makes the rows of seen names unlike those of the others, however many
+# there are. Paper A finds that a copy path together with diversity mends the single unseen name (A6). At our size it does
+# not. One difference lies in plain sight: our rows learn with large steps. The section on a slower embedding, below, takes
+# that up.
 
 # %% [markdown]
 # ## Two by two
@@ -878,11 +879,15 @@ say(
 
 # %%
 outcome = {o.id: o for claim in judged for o in claims.verdict(claim)[1]}
-assert not outcome["A6.a"].passes and outcome["A11.a"].passes
+assert not outcome["A6.a"].passes and not outcome["A6.b"].passes
+assert outcome["A11.a"].passes and outcome["A11.b"].passes
 assert not outcome["A10.d"].passes
+assert not outcome["A7.a"].passes and not outcome["A7.b"].passes
+assert outcome["A7.c"].passes and outcome["A7.d"].passes
 say(
-    "A6.a fails: the head does not mend the single unseen name. A11.a holds: with several it fails as well. And A10.d, "
-    "that without a copy path a failure must remain, fails: with rows redrawn it does not remain."
+    "A6.a and A6.b fail: the head does not mend the single unseen name, nor do more names. A11 holds: with several it fails as "
+    "well. A7 holds where rows are frozen and fails where they are learned. And A10.d, that without a copy path a failure must "
+    "remain, fails: with rows redrawn it does not remain."
 )
 
 # %% [markdown]
@@ -938,6 +943,7 @@ say(
 # - On seen names some models lean on the head and others do not need it. Training does not say which.
 # - Its vote goes with the square of the row's length, and rows of unseen names get short.
 # - Usable rows do more than a copy path: with rows redrawn, a model without the head answers most problems.
+# - More names help where rows are frozen, and not where they are learned.
 # - A slower embedding lifts both arms, the unseen query and all names unseen alike.
 # - All this holds with learned positions. Trial runs with rotary ones went better.
 
