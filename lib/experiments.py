@@ -179,15 +179,20 @@ FIVE = range(10, 15)
 
 
 def _arms() -> list[Cell]:
-    """Arms by number of names, forgetting that stops half-way, an embedding that learns slower."""
+    """Arms by number of names, forgetting that stops half-way, a slower embedding, other depths."""
     four = ("standard", "copy", "freeze", "freeze+copy")
     others = ("reset_half+copy", "reset_half", "copy_slow", "standard_slow")
     pairs = [(1000, arm) for arm in (*SIX, *others)] + [(50, arm) for arm in four]
     pairs += [(9600, arm) for arm in (*four, "reset+copy")] + [(150, arm) for arm in four]
+    tasks = [(arm, LogicConfig(n_seen=n)) for n, arm in pairs]
+    tasks += [
+        (arm, LogicConfig(depth, n_seen=n))
+        for depth in (1, 3)
+        for n in (1000, 50)
+        for arm in ("standard", "freeze+copy")
+    ]
     return [
-        Cell(arm, logic_run(arm=arm, task=LogicConfig(n_seen=n), seed=seed))
-        for n, arm in pairs
-        for seed in FIVE
+        Cell(arm, logic_run(arm=arm, task=task, seed=seed)) for arm, task in tasks for seed in FIVE
     ]
 
 
@@ -252,7 +257,8 @@ def run_arms(cell: Cell, device: str = "cpu") -> Store:
 
     def observe(step: int, model: Transformer) -> None:
         measure(step, model, "as trained")
-        if task.n_seen not in PROBE_EVERY or step % PROBE_EVERY[task.n_seen]:
+        probed = task.depth == 2 and task.n_seen in PROBE_EVERY
+        if not probed or step % PROBE_EVERY[task.n_seen]:
             return
         if run.policy == Learn():
             for method in METHODS:
