@@ -231,8 +231,8 @@ def run_live(cell: Cell, device: str = "cpu") -> Store:
     return [{"threads": cell.threads, **row} for row in rows], tensors
 
 
-# seen names -> steps between repairs of unseen rows, and between silencings of the copy head
-PROBE_EVERY = {1000: 200, 50: 400}
+# depth, seen names -> steps between repairs of unseen rows, and between silencings of the copy head
+PROBE_EVERY = {(2, 1000): 200, (2, 50): 400}
 COSINES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999)
 FACTORS = (2.0, 1.5, 1.0, 0.75, 0.5, 0.35, 0.25, 0.1)
 
@@ -257,8 +257,8 @@ def run_arms(cell: Cell, device: str = "cpu") -> Store:
 
     def observe(step: int, model: Transformer) -> None:
         measure(step, model, "as trained")
-        probed = task.depth == 2 and task.n_seen in PROBE_EVERY
-        if not probed or step % PROBE_EVERY[task.n_seen]:
+        every = PROBE_EVERY.get((task.depth, task.n_seen))
+        if every is None or step % every:
             return
         if run.policy == Learn():
             for method in METHODS:

@@ -9,25 +9,32 @@ from lib.claims import Effects, SubClaim
 from lib.ledger.collapse import LAST, SOLVED, halves, per_seed
 
 
-def grid(name: str, n_seen: int = 1000, variant: str = "as trained") -> pd.DataFrame:
+def grid(
+    name: str, n_seen: int = 1000, variant: str = "as trained", depth: int = 2
+) -> pd.DataFrame:
     """All rows of an arm of the sweep `arms` at a number of seen names, as trained or changed.
 
     Raises ValueError when there are none.
     """
     frame = results.table("arms")
     keep = (frame["arm"] == name) & (frame["n_seen"] == n_seen) & (frame["variant"] == variant)
+    keep &= frame["depth"] == depth
     if not keep.any():
         raise ValueError(
-            f"no {name!r} with {n_seen} names, {variant!r}: run `python -m lib sweep arms`"
+            f"no {name!r} with {n_seen} names, {variant!r}, depth {depth}: run `python -m lib sweep arms`"
         )
     return frame[keep].reset_index(drop=True)
 
 
 def skill(
-    name: str, n_seen: int = 1000, variant: str = "as trained", step: int = LAST
+    name: str,
+    n_seen: int = 1000,
+    variant: str = "as trained",
+    step: int = LAST,
+    depth: int = 2,
 ) -> pd.DataFrame:
     """Whole answers right, one row per seed: `seen`, `query` (query unseen, True half) and `all`."""
-    frame = grid(name, n_seen, variant)
+    frame = grid(name, n_seen, variant, depth)
     frame = frame[frame["step"] == step].set_index("seed")
     columns = {
         "seen": halves(frame, "whole_seen"),

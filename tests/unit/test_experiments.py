@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
 from collections import Counter, defaultdict
 
@@ -47,7 +48,7 @@ def ran(arm):
         return ends[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "PROBE_EVERY", {50: 1})
+        patch.setattr(experiments, "PROBE_EVERY", {(1, 50): 1})
         patch.setattr(experiments, "train", watched)
         rows, tensors = experiments.run_arms(small(arm))
     assert len(ends) == 1 and not tensors
@@ -266,7 +267,8 @@ def test_no_two_cells_of_a_sweep_share_a_hash(name):
 def grouped():
     groups = defaultdict(list)
     for cell in experiments._arms():
-        groups[cell.arm, cell.run.task.n_seen].append(cell.run)
+        task = cell.run.task
+        groups[cell.arm, task.n_seen, task.depth].append(cell.run)
     return groups
 
 
@@ -276,7 +278,9 @@ def test_the_sweep_of_arms_is_whole():
     want |= {(arm, n) for arm in four for n in (50, 150, 9600)}
     want |= {("reset_half", 1000), ("reset_half+copy", 1000)}
     want |= {("standard_slow", 1000), ("copy_slow", 1000)}
-    assert set(grouped()) == want
+    want = {(*where, 2) for where in want}
+    others = [("standard", "freeze+copy"), (50, 1000), (1, 3)]
+    assert set(grouped()) == want | set(itertools.product(*others))
 
 
 def test_each_cell_has_five_seeds_for_reporting_and_nothing_else_differs():
@@ -291,8 +295,8 @@ def test_runs_of_the_sweep_of_arms_are_as_its_probes_take_for_granted():
     for cell in experiments._arms():
         run = cell.run
         assert run.model.tied and run.model.embed_std == default
-        if run.task.n_seen in experiments.PROBE_EVERY:
-            every = experiments.PROBE_EVERY[run.task.n_seen]
+        every = experiments.PROBE_EVERY.get((run.task.depth, run.task.n_seen))
+        if every is not None:
             assert run.steps % every == 0 == every % run.eval_every
         assert run.task.n_seen >= run.task.n_unseen  # `duplicates` and `swapped` need as many
 

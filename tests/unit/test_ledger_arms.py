@@ -1,6 +1,7 @@
 """The sub-claims on arms by diversity, read from a small made-up table instead of the stored one."""
 
 import functools
+import itertools
 import random
 import re
 
@@ -84,13 +85,15 @@ def cells_of(id):
 
 @functools.cache
 def _filled():
-    """All cells, five seeds, two steps; every seen name learned, all else at random."""
+    """All cells, five seeds, two steps; every seen name learned, all else at random; and the same cells
+    at another depth, which no sub-claim reads."""
     draw = random.Random(0)
     rows = []
     for arm, n_seen, variant in (cell(*key) for key in WORLD):
-        for seed in SEEDS:
+        for seed, depth in itertools.product(SEEDS, (2, 3)):
             for step in (0, LAST):
                 row = {"arm": arm, "n_seen": n_seen, "variant": variant, "step": step, "seed": seed}
+                row["depth"] = depth
                 for split in SPLITS:
                     for half in ("true", "false"):
                         low = LEARNED if split == "seen" and step else 0
@@ -106,7 +109,7 @@ def filled():
 
 def at(frame, arm, n_seen, variant, seed=None, step=LAST):
     found = frame["arm"].eq(arm) & frame["n_seen"].eq(n_seen) & frame["variant"].eq(variant)
-    found &= frame["step"].eq(step)
+    found &= frame["step"].eq(step) & frame["depth"].eq(2)
     return found if seed is None else found & frame["seed"].eq(seed)
 
 
@@ -225,7 +228,7 @@ def test_a_missing_cell_is_named(stored, id):
     for where in cells_of(id):
         frame, (arm, n, variant) = filled(), where
         stored(frame[~(at(frame, *where) | at(frame, *where, step=0))])
-        said = f"no {arm!r} with {n} names, {variant!r}: run `python -m lib sweep arms`"
+        said = f"no {arm!r} with {n} names, {variant!r}, depth 2: run `python -m lib sweep arms`"
         with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
             SUBCLAIMS[id].effects()
 
@@ -235,7 +238,9 @@ def test_the_grid_holds_all_steps_of_one_cell(stored):
     frame = arms.grid("standard", variant="mean_cov")
     assert set(frame["arm"]) == {"standard"} and set(frame["n_seen"]) == {1000}
     assert set(frame["variant"]) == {"mean_cov"} and set(frame["step"]) == {0, LAST}
+    assert set(frame["depth"]) == {2}
     assert list(frame.index) == list(range(2 * len(SEEDS)))
+    assert set(arms.grid("standard", variant="mean_cov", depth=3)["depth"]) == {3}
 
 
 def test_skill_reads_one_step(stored):
@@ -249,6 +254,6 @@ def test_skill_reads_one_step(stored):
 
 
 def test_the_sweep_makes_every_cell_that_is_read():
-    made = {(c.arm, c.run.task.n_seen) for c in _arms()}
+    made = {(c.arm, c.run.task.n_seen) for c in _arms() if c.run.task.depth == 2}
     read = {(arm, n) for id in BY_HAND for arm, n, _ in cells_of(id)}
     assert read <= made and {c.run.steps for c in _arms()} == {LAST}
