@@ -60,7 +60,7 @@ test: .venv/.with-test book/_build/.done
 		--nbval-cell-timeout $(CELL_TIMEOUT) tests/unit tests/claims tests/book book
 
 test-models: .venv/.with-test .venv/.with-models
-	$(BIN)/python -m pytest -q $$(grep -l transformer_lens tests/unit/*.py)
+	$(BIN)/python -m pytest -q $$(grep -lE "needs the extra|importorskip" tests/unit/test_*.py)
 	$(BIN)/python -m pytest -q -m weights tests/models
 
 # ---- work ----

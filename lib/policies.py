@@ -1,7 +1,8 @@
 """What happens to the (un)embedding while the rest of the model learns.
 
 A policy says which embedding parameters the optimiser gets, and what it does to rows before and
-after a step, the optimiser's moments included. Paper A compares `Learn`, `Freeze` and `Reset`.
+after a step, the optimiser's moments included. Paper A compares `Learn`, `Freeze` and `Reset`;
+`Refresh` is ours.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from lib.configuration import nearest
 from lib.generators import stream
 from lib.models.transformer import Transformer
+from lib.repair import DRAWS, draw, moments
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,9 @@ class Learn:
 
     def after_step(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
         """Called after each optimiser step."""
+
+    def saw(self, tokens: Tensor) -> None:
+        """Called with the tokens of each training batch, in order; again for past ones on resuming."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,49 @@ class FreezeRows(Learn):
         with torch.no_grad():
             for parameter in model.embedding_parameters():
                 parameter[rows] = self._kept[id(parameter)]
-                for moment in optimizer.state.get(parameter, {}).values():
-                    if isinstance(moment, Tensor) and moment.shape == parameter.shape:
-                        moment[rows] = 0
+                _clear(optimizer, parameter, rows)
+
+
+@dataclass(frozen=True)
+class Refresh(Learn):
+    """Every `every` steps redraw the rows that no batch has held so far; all other rows learn.
+
+    New rows have mean and (shrunk) covariance of the rows in use, each matrix its own, and no moments.
+    Ours: what `Reset` does for unseen tokens, without taking from seen ones what they have learned.
+    """
+
+    every: int = 50
+    method: str = "mean_cov"  # see lib.repair.DRAWS
+    _used: set[int] = field(default_factory=set, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every is {self.every}: refresh after at least one step")
+        nearest("method", self.method, DRAWS)
+
+    def trained(self, model: Transformer) -> list[nn.Parameter]:
+        self._used.clear()  # a configuration may serve several runs
+        return model.embedding_parameters()
+
+    def saw(self, tokens: Tensor) -> None:
+        self._used.update(tokens.unique().tolist())
+
+    def before_step(
+        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, seed: int
+    ) -> None:
+        unused = sorted(set(range(model.config.d_vocab)) - self._used)
+        if step == 0 or step % self.every or not unused or len(self._used) < 2:
+            return
+        generator = stream(seed, "refresh", step)
+        with torch.no_grad():
+            for parameter in model.embedding_parameters():
+                used = moments(parameter.detach().cpu(), sorted(self._used))
+                parameter[unused] = draw(*used, len(unused), self.method, generator).to(parameter)
+                _clear(optimizer, parameter, unused)
+
+
+def _clear(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, rows: list[int]) -> None:
+    """Set the moments of some rows to zero."""
+    for moment in optimizer.state.get(parameter, {}).values():
+        if isinstance(moment, Tensor) and moment.shape == parameter.shape:
+            moment[rows] = 0

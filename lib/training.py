@@ -25,7 +25,7 @@ from lib.configuration import describe
 from lib.evaluation import Task, answer_loss, evaluate, problems_of
 from lib.generators import logic, stream, text
 from lib.models.transformer import Transformer, TransformerConfig, initialise
-from lib.policies import Learn
+from lib.policies import Learn, Refresh
 
 OPTIMISERS = ("adamw", "adam_l2", "sgd")
 
@@ -163,6 +163,9 @@ def train(
     start = 0
     if checkpoint is not None and checkpoint.exists():
         start, history = _load(checkpoint, config, model, optimizer)
+        if isinstance(config.policy, Refresh):  # what it has seen is not stored, but drawn again
+            for past in range(start):
+                config.policy.saw(batch_of(config, past).tokens)
 
     def measure(step: int, loss: float) -> None:
         history.append(_measure(config, model, step, loss))
@@ -177,6 +180,7 @@ def train(
     ):
         config.policy.before_step(model, optimizer, step, config.seed)
         tokens = batch_of(config, step).tokens.to(target)
+        config.policy.saw(tokens)
         with mixed:
             loss = answer_loss(compiled, tokens, config.task.answer_length)
         value = loss.item()

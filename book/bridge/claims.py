@@ -68,7 +68,10 @@ def shown(source, first, last):
 shown("A", 1, 5)
 
 # %%
-shown("A", 6, 15)
+shown("A", 6, 9)
+
+# %%
+shown("A", 10, 15)
 
 # %%
 shown("B", 1, 5)

@@ -7,14 +7,14 @@ from torch import nn
 from lib import training
 from lib.generators import logic, stream
 from lib.models.transformer import Transformer, TransformerConfig, initialise
-from lib.policies import Freeze, FreezeRows, Learn, Reset
+from lib.policies import Freeze, FreezeRows, Learn, Refresh, Reset
 
 TASK = logic.LogicConfig(1, 8, 4)
 ROWS = (0, 7, TASK.unseen[0], TASK.unseen[-1])
 each_tying = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 STEPS = {"adamw": 100, "adam_l2": 25, "sgd": 25}
 each_optimiser = pytest.mark.parametrize("optimiser", training.OPTIMISERS)
-POLICIES = [Learn(), Freeze(), Reset(every=2), FreezeRows(ROWS)]
+POLICIES = [Learn(), Freeze(), Reset(every=2), FreezeRows(ROWS), Refresh(every=2)]
 each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda p: type(p).__name__)
 
 
@@ -39,6 +39,7 @@ def prepared(policy, tied=True, optimiser="adamw"):
 def step(config, model, optimizer, policy, at):
     policy.before_step(model, optimizer, at, 0)
     tokens = training.batch_of(config, at).tokens
+    policy.saw(tokens)
     optimizer.zero_grad()
     training.answer_loss(model, tokens, TASK.answer_length).backward()
     optimizer.step()
@@ -227,3 +228,71 @@ def test_a_reset_needs_a_step_between(every):
 def test_rows_that_are_not_there_are_refused(rows):
     with pytest.raises(ValueError, match=f"of the {TASK.d_vocab} tokens"):
         prepared(FreezeRows(rows))
+
+
+# ---- refresh ----
+
+
+@each_tying
+@each_optimiser
+def test_only_rows_that_no_batch_has_held_are_redrawn_and_lose_their_moments(optimiser, tied):
+    policy = Refresh(every=10)
+    config, model, optimizer = prepared(policy, tied, optimiser)
+    seen = set()
+    for at in range(30):
+        before = copies(model)
+        old = [[m.clone() for m in moments(optimizer, p)] for p in model.embedding_parameters()]
+        policy.before_step(model, optimizer, at, 0)
+        changed = {
+            int(row)
+            for was, now in zip(before, copies(model), strict=True)
+            for row in (was != now).any(dim=1).nonzero().flatten()
+        }
+        unused = set(range(TASK.d_vocab)) - seen
+        assert changed == (unused if at in (10, 20) else set()), at
+        for parameter, olds in zip(model.embedding_parameters(), old, strict=True):
+            for moment, was in zip(moments(optimizer, parameter), olds, strict=True):
+                kept = sorted(set(range(TASK.d_vocab)) - changed)
+                assert torch.equal(moment[kept], was[kept])
+                assert not moment[sorted(changed)].any()
+        step(config, model, optimizer, Learn(), at)
+        policy.saw(training.batch_of(config, at).tokens)
+        seen |= set(training.batch_of(config, at).tokens.flatten().tolist())
+    assert set(TASK.unseen) <= unused
+
+
+def test_refreshed_rows_are_drawn_like_the_used_ones():
+    """Many unused rows, so that their mean and variances can be compared."""
+    task = logic.LogicConfig(1, 200, 4000)
+    model = Transformer(TransformerConfig(d_vocab=task.d_vocab, d_model=8, n_layers=1, n_heads=2))
+    with torch.no_grad():
+        model.W_E.copy_(torch.randn_like(model.W_E) * torch.arange(1.0, 9) + 2)
+    policy = Refresh(every=1)
+    policy.trained(model)
+    policy.saw(torch.arange(206))
+    policy.before_step(model, torch.optim.SGD(model.parameters(), lr=0.1), 1, 0)
+    used, new = model.W_E.detach()[:206], model.W_E.detach()[206:]
+    scale = used.std(dim=0)
+    assert ((new.mean(dim=0) - used.mean(dim=0)) / scale).abs().max() < 0.1
+    shrunk = torch.cov(used.T).diagonal()
+    shrunk = (1 - 8 / 214) * shrunk + 8 / 214 * shrunk.mean()
+    torch.testing.assert_close(new.var(dim=0), shrunk, rtol=0.1, atol=0)
+
+
+def test_a_policy_used_again_starts_with_nothing_seen():
+    policy = Refresh(every=1)
+    for _ in range(2):
+        config, model, optimizer = prepared(policy)
+        before = model.W_E.detach().clone()
+        policy.before_step(model, optimizer, 1, 0)  # fewer than two rows to draw like
+        assert torch.equal(model.W_E, before)
+        step(config, model, optimizer, policy, 0)
+        policy.before_step(model, optimizer, 1, 0)
+        assert not torch.equal(model.W_E[-1], before[-1])
+
+
+def test_a_refresh_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="at least one step"):
+        Refresh(every=0)
+    with pytest.raises(ValueError, match="nearest: mean_cov"):
+        Refresh(method="mean_covariance")

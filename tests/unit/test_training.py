@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from lib import training
 from lib.generators import logic, stream
 from lib.models.transformer import Transformer, TransformerConfig, initialise
-from lib.policies import Freeze, FreezeRows, Learn, Reset
+from lib.policies import Freeze, FreezeRows, Learn, Refresh, Reset
 
 TASK = logic.LogicConfig(1, 8, 4)
 TINY = training.RunConfig(
@@ -65,7 +65,9 @@ def test_200_steps_are_100_and_100(tmp_path, optimiser, positions):
 
 
 @pytest.mark.parametrize(
-    "policy", [Learn(), Freeze(), Reset(every=5), FreezeRows((0, 14))], ids=str
+    "policy",
+    [Learn(), Freeze(), Reset(every=5), FreezeRows((0, 14)), Refresh(every=5)],
+    ids=str,
 )
 @pytest.mark.parametrize("stop", [1, 5, 6, 11])
 def test_every_policy_resumes(tmp_path, policy, stop):
