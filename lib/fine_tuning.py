@@ -20,7 +20,7 @@ from lib.configuration import nearest
 from lib.generators import logic, stream
 from lib.generators.logic import LogicConfig
 from lib.generators.prompts import PromptConfig, analogy_prompts
-from lib.language_models import LanguageModel, tokens
+from lib.language_models import LanguageModel, capped, tokens
 from lib.symbols import KINDS, SIZE, TREATMENTS, symbol_set
 
 SPECIALS = (" >", " fact", " query", " answer", " true", " false")  # as logic.SPECIALS, in words
@@ -128,9 +128,7 @@ def answer_logits(model: LanguageModel, batch: Batch) -> Float[Tensor, "written 
     hidden = hf.base_model(batch.tokens).last_hidden_state
     before = batch.answer.roll(-1, dims=1)
     before[:, -1] = False
-    logits = hf.get_output_embeddings()(hidden[before])
-    softcap = getattr(hf.config.get_text_config(), "final_logit_softcapping", None)
-    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+    return capped(model, hf.get_output_embeddings()(hidden[before]))
 
 
 @torch.no_grad()

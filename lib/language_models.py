@@ -229,7 +229,13 @@ def lens(
     From the last stream these are the model's logits. Cut to the positions you need first: for
     Gemma 3 270M each position of each layer takes 1 MB.
     """
-    logits = model.bridge.unembed(model.bridge.ln_final(streams))
+    return capped(model, model.bridge.unembed(model.bridge.ln_final(streams)))
+
+
+def capped(
+    model: LanguageModel, logits: Float[Tensor, "*any d_vocab"]
+) -> Float[Tensor, "*any d_vocab"]:
+    """Logits after the softcap of models that have one (Gemma 2)."""
     config = model.bridge.original_model.config.get_text_config()
-    softcap = getattr(config, "final_logit_softcapping", None)  # Gemma 2
+    softcap = getattr(config, "final_logit_softcapping", None)
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)

@@ -47,11 +47,9 @@ LATE = (200_000, 236_000)  # ids of Gemma's last merges; single characters follo
 def known_rows(name: str) -> tuple[token_rows.Examination, list[int]]:
     """What is known of a model's rows, and its used rows; kept for the last model asked for."""
     found = token_rows.examine(name)
-    left = torch.ones(len(found.matrices["W_E"].score), dtype=torch.bool)
-    left[[i for ids in found.groups.values() for i in ids]] = False
-    for matrix in found.matrices.values():
-        left[matrix.hidden] = False
-    return found, left.nonzero().flatten().tolist()
+    hidden = [one.hidden for one in found.matrices.values()]
+    d_vocab = len(found.matrices["W_E"].score)
+    return found, token_rows.used_rows(d_vocab, *found.groups.values(), *hidden)
 
 
 @functools.lru_cache(maxsize=1)

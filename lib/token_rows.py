@@ -113,9 +113,12 @@ def mend(
     weights = model_files.matrices(folder)
     rows = ids_of(tokens, vocabulary, len(weights["W_E"]))
     groups = diagnosis.reserved_tokens(vocabulary, len(weights["W_E"])) or {"to mend": rows}
+    known = sorted({i for ids in groups.values() for i in ids})
     changed, report = {}, {}
     for name, W in weights.items():
-        used = used_rows(W, groups, rows)
+        # a single row has no direction to look for
+        hidden = diagnosis.diagnose(W, groups).hidden if len(known) > 1 else []
+        used = used_rows(len(W), known, hidden, rows)
         draws = stream(seed, f"{method} {name}")
         wide = W.to(torch.promote_types(W.dtype, torch.float32))
         changed[name] = repair.usable(wide, used, rows, method, draws)
@@ -139,15 +142,11 @@ def mend(
     return record
 
 
-def used_rows(
-    W: diagnosis.Matrix, groups: Mapping[str, Sequence[int]], rows: Sequence[int] = ()
-) -> list[int]:
-    """Rows to take as a model: not known as unused, not found among them, and not in `rows`."""
-    left = torch.ones(len(W), dtype=torch.bool)
-    known = sorted({i for ids in groups.values() for i in ids})
-    left[known + list(rows)] = False
-    if len(known) > 1:
-        left[diagnosis.diagnose(W, groups).hidden] = False
+def used_rows(d_vocab: int, *away: Sequence[int]) -> list[int]:
+    """Rows to take as a model: all but those known to be unused, found among them, or to be mended."""
+    left = torch.ones(d_vocab, dtype=torch.bool)
+    for ids in away:
+        left[list(ids)] = False
     return left.nonzero().flatten().tolist()
 
 

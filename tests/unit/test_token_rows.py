@@ -226,12 +226,20 @@ def test_input_and_output_rows_of_an_untied_model_are_drawn_apart(folders, tmp_p
 
 
 def test_used_rows_are_neither_known_found_nor_named(gemma):
-    W, found = model_files.matrices(gemma)["W_E"], examine(gemma)
+    found = examine(gemma)
     left = [i for i in range(ROWS) if i not in {*UNUSED, *BEYOND, ODD, 20}]
-    assert token_rows.used_rows(W, found.groups, [20]) == left
-    assert token_rows.used_rows(W, {"one": [3]}, [20]) == [
-        i for i in range(ROWS) if i not in (3, 20)
-    ]
+    away = (*found.groups.values(), found.matrices["W_E"].hidden, [20])
+    assert token_rows.used_rows(ROWS, *away) == left
+    assert token_rows.used_rows(3) == [0, 1, 2]
+
+
+def test_one_token_is_mended_where_nothing_is_known_to_be_unused(save_model, tmp_path):
+    """A single row says nothing about where unused ones lie: all others are taken as used."""
+    names = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(60))]
+    save_model(tmp_path / "in", "gemma3", names, len(names), lambda _, W: W)
+    record = mend(tmp_path / "in", ["w7"], "mean_cov", tmp_path / "out")
+    assert record["ids"] == [names.index("w7")]
+    assert record["matrices"]["W_E"]["used_rows"] == len(names) - 1
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "llama"])
