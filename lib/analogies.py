@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -14,9 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lib import geometry
-from lib.ensemble import PAD, Ensemble, Optimiser, StandIns, backward, build
+from lib.ensemble import PAD, Ensemble, Optimiser, Seat, StandIns, backward, build
 from lib.generators import analogy, stream
 from lib.models.transformer import TransformerConfig
+from lib.policies import Freeze, FreezeRows, Learn
 from lib.training import pick_device
 
 KINDS = ("atomic", "comp_id", "comp_ood", "ana_id", "ana_ood")
@@ -31,6 +33,7 @@ class AnalogyRun:
     its own row, the exact softmax. `frozen`: the embedding stays as drawn. `init_std` is that of all
     matrices; None leaves 0.02 to the embedding and 1 / sqrt(d_in) to the others. `aligned`: before
     training, targets become (e_s + f) / sqrt(2), for all pairs, for known ones, or for wrong partners.
+    `policy`: what happens to rows on the way; `FreezeRows()` keeps those of names that never occur.
     """
 
     task: analogy.AnalogyConfig = analogy.AnalogyConfig()
@@ -48,12 +51,17 @@ class AnalogyRun:
     init_std: float | None = 0.02
     seed: int = 0
     aligned: str | None = field(default=None, metadata={"later": True})
+    policy: Learn = field(default=Learn(), metadata={"later": True})
 
     def __post_init__(self) -> None:
         if self.aligned not in ALIGNED or (self.aligned and not self.tied):
             raise ValueError(
                 f"aligned is {self.aligned!r}: use None, or all, known or shuffled with tied=True"
             )
+        if isinstance(self.policy, Freeze) or (self.frozen and self.policy != Learn()):
+            raise ValueError("freeze the whole embedding with frozen=True and no policy beside it")
+        if isinstance(self.policy, FreezeRows) and self.policy.rows:
+            raise ValueError("FreezeRows takes no rows here: each world has its own unused names")
         for name in ("batch", "steps", "eval_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
@@ -155,6 +163,10 @@ def train_many(
         first.optimiser,
         frozen=[n for n in ("W_E", "W_U") if first.frozen and n in models.parameters],
     )
+    seats = [Seat(models, optimiser, i) for i in range(len(runs))]
+    policies = [_policy(run, member) for run, member in zip(runs, members, strict=True)]
+    for policy, seat in zip(policies, seats, strict=True):
+        policy.trained(seat)
     history: list[list[Row]] = [[] for _ in runs]
     if compiler is None and target.type == "cuda":
         compiler = "inductor"
@@ -177,8 +189,13 @@ def train_many(
                 for m, run in zip(members, runs, strict=True)
             ]
         ).to(target)
+        for policy, seat, run, rows in zip(policies, seats, runs, facts, strict=True):
+            policy.before_step(seat, seat, step, run.seed)
+            policy.saw(rows[rows != PAD])
         each = backward(models, facts[:, :, :-1], facts[:, :, -1], stand_ins)
         optimiser.step()
+        for policy, seat in zip(policies, seats, strict=True):
+            policy.after_step(seat, seat)
         done = step + 1
         if done % first.eval_every == 0 or done == first.steps:
             values = each.tolist()
@@ -202,6 +219,13 @@ def align(W: Float[Tensor, "d_vocab d"], world: analogy.Analogy, which: str | No
     elif which == "shuffled":
         source = source.roll(-1)
     W[target] = (W[source] + W[world.functor[0]]) / math.sqrt(2)
+
+
+def _policy(run: AnalogyRun, member: Member) -> Learn:
+    """A member's own policy."""
+    if isinstance(run.policy, FreezeRows):
+        return FreezeRows(member.unused.tolist())
+    return copy.deepcopy(run.policy)
 
 
 def _draws(run: AnalogyRun, step: int) -> torch.Generator:

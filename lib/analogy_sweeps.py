@@ -108,7 +108,7 @@ def sensitivity_cells() -> list[AnalogyCell]:
     return [AnalogyCell(name, value, run) for name, value, run in _varied()]
 
 
-def _groups(
+def groups(
     run: AnalogyRun, seeds: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], list[AnalogyRun]]]:
     """Seeds that are trained together, and their runs."""
@@ -126,7 +126,7 @@ def histories(
     """Each seed with its history, one row an evaluation; four seeds are trained at a time."""
     return [
         pair
-        for some, runs in _groups(run, seeds)
+        for some, runs in groups(run, seeds)
         for pair in zip(some, train_many(runs, device)[1], strict=True)
     ]
 
@@ -159,7 +159,7 @@ def mechanism_cells() -> list[AnalogyCell]:
 def run_mechanism(cell: AnalogyCell, device: str = "cpu") -> tuple[list[dict[str, Any]], dict]:
     """A row for each change of lib.mechanism and each group of pairs, at every evaluation."""
     rows: list[dict[str, Any]] = []
-    for seeds, runs in _groups(cell.run, cell.seeds):
+    for seeds, runs in groups(cell.run, cell.seeds):
         members = [member_of(run) for run in runs]
 
         def observe(

@@ -18,11 +18,12 @@ from lib import fine_tuning, report, token_rows
 from lib import results as store
 from lib.bench import bench_analogy, bench_logic
 from lib.configuration import nearest
-from lib.experiments import SWEEPS, logic_run, sweep
+from lib.experiments import logic_run
 from lib.generators.text import TextConfig
 from lib.ledger import LEDGER
 from lib.model_sweeps import run_tuning
 from lib.repair import DRAWS
+from lib.sweeps import SWEEPS, sweep
 from lib.training import pick_device, train
 
 app = tyro.extras.SubcommandApp()

@@ -291,6 +291,39 @@ class Optimiser:
         self.inner.step()
 
 
+class Seat:
+    """One member in training, as a policy meets it: its (un)embedding and, in `state`, its part of the
+    optimiser's moments, all views. Members with the same settings share the count of steps."""
+
+    def __init__(self, ensemble: Ensemble, optimiser: Optimiser, index: int) -> None:
+        self.config, self._optimiser = ensemble.config, optimiser
+        alike = len(optimiser.parts) == 1
+        self._part = 0 if alike else index
+        self._at: tuple[int, ...] = (index,) if alike else ()
+        self._matrices = {
+            name: nn.Parameter(ensemble.parameters[name].detach()[index])
+            for name in ("W_E", "W_U")
+            if name in ensemble.parameters
+        }
+
+    def embedding_parameters(self) -> list[nn.Parameter]:
+        """W_E, and W_U where it is another matrix; the same objects at every call."""
+        return list(self._matrices.values())
+
+    @property
+    def state(self) -> dict[nn.Parameter, dict[str, Tensor]]:
+        names = list(self._optimiser.trained)
+        views = dict(zip(names, self._optimiser.views[self._part], strict=True))
+        return {
+            matrix: {
+                key: value[self._at] if value.ndim else value
+                for key, value in self._optimiser.inner.state.get(views[name], {}).items()
+            }
+            for name, matrix in self._matrices.items()
+            if name in views
+        }
+
+
 def build(config: TransformerConfig, generators: Sequence[torch.Generator]) -> Ensemble:
     """An ensemble whose member i is what `initialise` makes of generator i."""
     return Ensemble([initialise(Transformer(config), generator) for generator in generators])

@@ -1,4 +1,4 @@
-"""Named settings, and the sweeps behind the figures.
+"""Named settings, and the sweeps of the logic task.
 
 A preset fixes sizes; an arm changes what is compared; a sweep is a list of runs. Seeds below 10 are
 for trying things out, reported runs use seeds from 10 on.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,14 +17,6 @@ import torch
 from torch import Tensor
 
 from lib import results
-from lib.analogy_sweeps import (
-    dynamics_cells,
-    mechanism_cells,
-    run_dynamics,
-    run_mechanism,
-    run_sensitivity,
-    sensitivity_cells,
-)
 from lib.configuration import config_hash, nearest
 from lib.evaluation import Task, direct_parts, evaluate
 from lib.fixed_features import ARMS as LEMMA_ARMS
@@ -33,21 +25,8 @@ from lib.generators import stream
 from lib.generators.horn import HornConfig
 from lib.generators.logic import LogicConfig
 from lib.generators.text import TextConfig
-from lib.model_sweeps import (
-    in_context_cells,
-    induction_cells,
-    row_cells,
-    run_in_context,
-    run_induction,
-    run_rows_of_tokens,
-    run_teaching,
-    run_tuning,
-    teaching_cells,
-    tuning_cells,
-)
 from lib.models.transformer import Transformer, TransformerConfig
-from lib.policies import Freeze, Learn, Reset
-from lib.relation_sweeps import RELATION_SWEEPS
+from lib.policies import Freeze, FreezeRows, Learn, Refresh, Reset
 from lib.repair import METHODS, collapse, redraw, replaced, scaled, silenced_copy
 from lib.training import RunConfig, train
 
@@ -110,6 +89,10 @@ ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reset+copy": ({"policy": Reset()}, {"copy": True}),
     "reset_half": ({"policy": Reset(until=1200)}, {}),
     "reset_half+copy": ({"policy": Reset(until=1200)}, {"copy": True}),
+    "freeze_rows": ({"policy": FreezeRows()}, {}),
+    "freeze_rows+copy": ({"policy": FreezeRows()}, {"copy": True}),
+    "refresh": ({"policy": Refresh()}, {}),
+    "refresh+copy": ({"policy": Refresh()}, {"copy": True}),
     "standard_slow": ({"embed_lr_scale": 0.1}, {}),
     "copy_slow": ({"embed_lr_scale": 0.1}, {"copy": True}),
     "untied": ({}, {"tied": False}),
@@ -141,34 +124,37 @@ def logic_run(
 ) -> RunConfig:
     """The configuration of an arm under a preset; `changes` replace fields of the run (seed, steps).
 
-    With another `task` the model's vocabulary follows it.
+    With another `task` the model's vocabulary follows it, and rows that never occur are those of the task.
     """
     base = PRESETS[nearest("preset", preset, PRESETS)]
     run, model = ARMS[nearest("arm", arm, ARMS)]
     asked = base.task if task is None else task
     sizes = dataclasses.replace(base.model, d_vocab=asked.d_vocab, **model)
-    return dataclasses.replace(base, task=asked, model=sizes, **{**run, **changes})
+    found = dataclasses.replace(base, task=asked, model=sizes, **{**run, **changes})
+    if found.policy == FreezeRows():
+        found = dataclasses.replace(found, policy=FreezeRows(tuple(asked.unseen)))
+    return found
 
 
-def _lemma() -> list[FixedFeatures]:
+def lemma_cells() -> list[FixedFeatures]:
     arms = LEMMA_ARMS.values()
     return [dataclasses.replace(arm, seed=seed) for arm in arms for seed in range(10, 20)]
 
 
-def _live() -> list[Cell]:
+def live_cells() -> list[Cell]:
     return [
         LiveCell("standard", logic_run(seed=seed, steps=1000), threads=2) for seed in range(10, 20)
     ]
 
 
-def _long() -> list[Cell]:
+def long_cells() -> list[Cell]:
     runs = [
         logic_run(arm="adamw_full", seed=s, steps=10_000, eval_every=500) for s in range(10, 15)
     ]
     return [Cell("adamw_full", run) for run in runs]
 
 
-def _logic() -> list[Cell]:
+def logic_cells() -> list[Cell]:
     arms = ["untied", "adamw_full", "adamw_no_decay", "adam_l2", "sgd", "untied_adam_l2"]
     cells = [Cell("standard", logic_run(seed=seed)) for seed in range(10, 20)]
     return cells + [Cell(arm, logic_run(arm=arm, seed=s)) for arm in arms for s in range(10, 15)]
@@ -178,7 +164,7 @@ SIX = ("standard", "copy", "freeze", "reset", "freeze+copy", "reset+copy")
 FIVE = range(10, 15)
 
 
-def _arms() -> list[Cell]:
+def arms_cells() -> list[Cell]:
     """Arms by number of names, forgetting that stops half-way, a slower embedding, other depths."""
     four = ("standard", "copy", "freeze", "freeze+copy")
     others = ("reset_half+copy", "reset_half", "copy_slow", "standard_slow")
@@ -196,12 +182,13 @@ def _arms() -> list[Cell]:
     ]
 
 
-def _price() -> list[Cell]:
+def price_cells() -> list[Cell]:
     arms = ("standard", "freeze", "reset", "reset_half")
-    return [Cell(arm, logic_run("text", arm, seed=seed)) for seed in FIVE for arm in arms]
+    cells = [Cell(arm, logic_run("text", arm, seed=seed)) for seed in FIVE for arm in arms]
+    return cells + [Cell("refresh", logic_run("text", "refresh", seed=seed)) for seed in FIVE]
 
 
-def _horn() -> list[Cell]:
+def horn_cells() -> list[Cell]:
     """One seed an arm: enough to see whether any begins to learn rules with two premises."""
     return [Cell(arm, logic_run("horn", arm, seed=10)) for arm in SIX]
 
@@ -306,40 +293,3 @@ def run_rows(cell: Cell, device: str = "cpu") -> Store:
     run = train(cell.run, device, observe=observe)
     rows = [{"arm": cell.arm, "seed": cell.run.seed, **row} for row in run.history]
     return rows, {name: torch.stack(values) for name, values in kept.items()}
-
-
-SWEEPS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, str], Store]]] = {
-    "logic": (_logic, run_cell),
-    "lemma": (_lemma, run_lemma),
-    "logic_live": (_live, run_live),
-    "logic_long": (_long, run_rows),
-    "arms": (_arms, run_arms),
-    "price": (_price, run_cell),
-    "horn": (_horn, run_cell),
-    "dynamics": (dynamics_cells, run_dynamics),
-    "sensitivity": (sensitivity_cells, run_sensitivity),
-    "mechanism": (mechanism_cells, run_mechanism),
-    "token_rows": (row_cells, run_rows_of_tokens),
-    "induction": (induction_cells, run_induction),
-    "in_context": (in_context_cells, run_in_context),
-    **RELATION_SWEEPS,
-    "teaching": (teaching_cells, run_teaching),
-    "tuning": (tuning_cells, run_tuning),
-}
-
-
-def sweep(name: str, device: str = "cpu", shard: tuple[int, int] = (0, 1)) -> int:
-    """Run what is missing of a sweep: cells i, i + n, i + 2n, ... for shard (i, n). Returns their number.
-
-    Start one process a shard, one a core. A killed process goes on where it was.
-    """
-    nearest("sweep", name, SWEEPS)
-    index, count = shard
-    if not 0 <= index < count:
-        raise ValueError(f"shard {index}/{count}: the index runs from 0 to {count - 1}")
-    torch.set_num_threads(1)
-    cells, run = SWEEPS[name]
-    mine = cells()[index::count]
-    for cell in mine:
-        results.load_or_run(name, cell, lambda c: run(c, device), device)
-    return len(mine)

@@ -1,38 +1,54 @@
 """What happens to the (un)embedding while the rest of the model learns.
 
 A policy says which embedding parameters the optimiser gets, and what it does to rows before and
-after a step, the optimiser's moments included. Paper A compares `Learn`, `Freeze` and `Reset`;
-`Refresh` is ours.
+after a step, the optimiser's moments included. It asks a model for its (un)embedding and an optimiser
+for its state, and for nothing else. Paper A compares `Learn`, `Freeze` and `Reset`; `Refresh` is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from lib.configuration import nearest
 from lib.generators import stream
-from lib.models.transformer import Transformer
+from lib.models.transformer import TransformerConfig
 from lib.repair import DRAWS, draw, moments
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What a policy needs of a model: its sizes, and W_E, and W_U where it is another matrix."""
+
+    config: TransformerConfig
+
+    def embedding_parameters(self) -> list[nn.Parameter]: ...
+
+
+@runtime_checkable
+class Optimiser(Protocol):
+    """What a policy needs of an optimiser: moments and step counts, by parameter."""
+
+    @property
+    def state(self) -> Mapping[Any, dict[str, Any]]: ...
 
 
 @dataclass(frozen=True)
 class Learn:
     """The embedding learns like any other weight."""
 
-    def trained(self, model: Transformer) -> list[nn.Parameter]:
+    def trained(self, model: Model) -> list[nn.Parameter]:
         """The embedding parameters that the optimiser gets; frozen ones lose their gradient."""
         return model.embedding_parameters()
 
-    def before_step(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, seed: int
-    ) -> None:
+    def before_step(self, model: Model, optimizer: Optimiser, step: int, seed: int) -> None:
         """Called before step `step` (the first is 0); what it draws depends on `seed` and `step` alone."""
 
-    def after_step(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+    def after_step(self, model: Model, optimizer: Optimiser) -> None:
         """Called after each optimiser step."""
 
     def saw(self, tokens: Tensor) -> None:
@@ -43,7 +59,7 @@ class Learn:
 class Freeze(Learn):
     """The embedding stays as it was drawn: no gradient, no decay, not in the optimiser."""
 
-    def trained(self, model: Transformer) -> list[nn.Parameter]:
+    def trained(self, model: Model) -> list[nn.Parameter]:
         for parameter in model.embedding_parameters():
             parameter.requires_grad_(False)
         return []
@@ -53,7 +69,7 @@ class Freeze(Learn):
 class Reset(Learn):
     """Active forgetting: draw the whole embedding anew after every `every` steps, up to step `until`.
 
-    The moments of the redrawn parameters are dropped: Adam would otherwise push fresh rows along
+    The moments of the redrawn parameters are cleared: Adam would otherwise push fresh rows along
     gradients of rows that are gone.
     """
 
@@ -64,9 +80,7 @@ class Reset(Learn):
         if self.every < 1:
             raise ValueError(f"every is {self.every}: reset after at least one step")
 
-    def before_step(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, seed: int
-    ) -> None:
+    def before_step(self, model: Model, optimizer: Optimiser, step: int, seed: int) -> None:
         if step == 0 or step % self.every or (self.until is not None and step > self.until):
             return
         generator = stream(seed, "reset", step)
@@ -75,7 +89,7 @@ class Reset(Learn):
                 parameter.copy_(
                     torch.randn(parameter.shape, generator=generator) * model.config.embed_std
                 )
-                optimizer.state.pop(parameter, None)
+                _clear(optimizer, parameter)
 
 
 @dataclass(frozen=True)
@@ -86,10 +100,10 @@ class FreezeRows(Learn):
     are put back, and their moments cleared, after every step.
     """
 
-    rows: Sequence[int]
+    rows: Sequence[int] = ()
     _kept: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    def trained(self, model: Transformer) -> list[nn.Parameter]:
+    def trained(self, model: Model) -> list[nn.Parameter]:
         parameters = model.embedding_parameters()
         if not self.rows or not 0 <= min(self.rows) <= max(self.rows) < model.config.d_vocab:
             raise ValueError(f"rows must name at least one of the {model.config.d_vocab} tokens")
@@ -97,7 +111,7 @@ class FreezeRows(Learn):
             self._kept[id(parameter)] = parameter.detach()[list(self.rows)].clone()
         return parameters
 
-    def after_step(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+    def after_step(self, model: Model, optimizer: Optimiser) -> None:
         rows = list(self.rows)
         with torch.no_grad():
             for parameter in model.embedding_parameters():
@@ -122,16 +136,14 @@ class Refresh(Learn):
             raise ValueError(f"every is {self.every}: refresh after at least one step")
         nearest("method", self.method, DRAWS)
 
-    def trained(self, model: Transformer) -> list[nn.Parameter]:
+    def trained(self, model: Model) -> list[nn.Parameter]:
         self._used.clear()  # a configuration may serve several runs
         return model.embedding_parameters()
 
     def saw(self, tokens: Tensor) -> None:
         self._used.update(tokens.unique().tolist())
 
-    def before_step(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, step: int, seed: int
-    ) -> None:
+    def before_step(self, model: Model, optimizer: Optimiser, step: int, seed: int) -> None:
         unused = sorted(set(range(model.config.d_vocab)) - self._used)
         if step == 0 or step % self.every or not unused or len(self._used) < 2:
             return
@@ -143,8 +155,11 @@ class Refresh(Learn):
                 _clear(optimizer, parameter, unused)
 
 
-def _clear(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, rows: list[int]) -> None:
-    """Set the moments of some rows to zero."""
+def _clear(optimizer: Optimiser, parameter: nn.Parameter, rows: list[int] | None = None) -> None:
+    """Set the moments of some rows to zero; without `rows` those of all, and the count of steps."""
     for moment in optimizer.state.get(parameter, {}).values():
-        if isinstance(moment, Tensor) and moment.shape == parameter.shape:
-            moment[rows] = 0
+        if isinstance(moment, Tensor):
+            if rows is None:
+                moment.zero_()
+            elif moment.shape == parameter.shape:
+                moment[rows] = 0

@@ -381,4 +381,5 @@ exercises.check_best_share(my_best_share)
 # %% [markdown]
 # ## Next
 #
-# Toys can be cut open, and that is their use. The [ledger](../bridge/claims.ipynb) says how each claim of this part fared.
+# Toys can be cut open, and that is their use. [Functors in Gemma](07_functors_in_gemma.ipynb) asks how much of this a real language
+# model shows.

@@ -29,7 +29,7 @@ import torch
 
 from lib.analogies import KINDS, AnalogyRun, member_of, train_many
 from lib.ensemble import Ensemble
-from lib.generators import analogy, stream
+from lib.generators import analogy, prompts, stream
 from lib.ledger.analogy import dynamics, hits
 from lib.plotting import say
 
@@ -494,3 +494,63 @@ for name, task in (
 # Two seeds show a direction and decide nothing. With as many known prompts as named analogies, only four pairs are known at
 # all, so the comparison is fair to the batch and unfair to the pairs. No setting is fair to both. And mind the date: at step
 # 500 shown analogies are on their way down.
+
+# %% [markdown]
+# ## Functors in Gemma
+#
+# **1. Can it be a translation?** Put the words on a line: a target stands one step after its source. A contradiction, or two
+# words of one chain at one place, and it is impossible.
+
+
+# %%
+def words_on_a_line(pairs):
+    """True if one vector f, not zero, could lead from every source to its target."""
+    near = {}
+    for s, t in pairs:
+        near.setdefault(s, []).append((t, 1))
+        near.setdefault(t, []).append((s, -1))
+    place = {}
+    for chain, start in enumerate(near):
+        if start in place:
+            continue
+        place[start] = (chain, 0)
+        waiting = [start]
+        while waiting:
+            word = waiting.pop()
+            for other, step in near[word]:
+                at = (chain, place[word][1] + step)
+                if other not in place:
+                    place[other] = at
+                    waiting.append(other)
+                elif place[other] != at:
+                    return False
+    return len(set(place.values())) == len(place)
+
+
+exercises.check_can_be_translation(words_on_a_line)
+
+# %% [markdown]
+# **2. A relation of your own.** One-to-one relations that words wear on their sleeve, such as endings, do best in our list. Count
+# how many pairs it takes: f is a mean, and with five pairs it is a poor one.
+#
+# **3. Kind to case.** Compare `model.tokenizer.decode([row["nearest"]]).strip().lower()` with the target. Plurals gain most: the
+# nearest row to "cat" + f is often a capitalised form.
+
+# %% [markdown]
+# ## Teaching Gemma analogy
+#
+# **1. A fair chance.** With one shown analogy two targets are left, so one half. With two shown only one is left, and it is always
+# right: that is elimination, no analogy. So compare with 1/3 only if the model does not use what was shown.
+#
+# **2. Copying.** The target mentioned last before the question belongs to the shown analogy, whose source is not the one asked
+# for. So the share is zero, whatever the map.
+
+# %%
+config = prompts.PromptConfig(entities=3, shown=1)
+hits = 0
+asked = prompts.analogy_prompts(config, 90, stream(0, "copying"))
+for prompt in asked:
+    said = prompt.text.replace(".", "").split()
+    last = next(word for word in reversed(said) if word in prompt.targets)
+    hits += last == prompt.answer.strip()
+print(f"{hits} of {len(asked)}")

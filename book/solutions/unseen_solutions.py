@@ -25,9 +25,18 @@ import math
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import torch
 
-from lib import evaluation, experiments, geometry, ledger, repair
+from lib import (
+    diagnosis,
+    evaluation,
+    experiments,
+    geometry,
+    ledger,
+    repair,
+    results,
+)
 from lib.generators import logic, stream
 from lib.ledger.price import price
 from lib.models.transformer import Transformer, initialise
@@ -603,3 +612,49 @@ assert all(
 # What counts is $d/V$, and it must be more than one half: the best $h$ has $d$ numbers, and there are $V - 1$ to be set. For a frozen
 # output that is bad news about large models. They are wide, but their vocabularies are a hundred times wider still, so
 # their $d/V$ is smaller than ours. Context helps, since then a few tokens matter and the others need only be low.
+
+# %% [markdown]
+# ## The unused tokens of Gemma
+#
+# **1. Leave it out.** In that order: length one, the others' mean away, length one again, directions.
+
+
+# %%
+def scores_by_hand(W, known):
+    """Scores of the rows `known`, in their order."""
+    unit = W / W.norm(dim=1, keepdim=True)
+    others = torch.ones(len(W), dtype=torch.bool)
+    others[known] = False
+    x = unit[known] - unit[others].mean(dim=0)
+    x = x / x.norm(dim=1, keepdim=True)
+    direction = x.sum(dim=0) - x  # for each row the sum of the other ones
+    return (x * direction).sum(dim=1) / direction.norm(dim=1)
+
+
+exercises.check_scores_of_known(scores_by_hand)
+
+# %% [markdown]
+# **2. A threshold of your own.** Choose it on some seeds, and report both rates on the others.
+
+# %%
+runs = results.table("logic_long")
+wrong = []
+for (key, seed), _ in runs.groupby(["config", "seed"]):
+    kept = results.tensors("logic_long", key)
+    rows = torch.cat([kept["seen"][-1], kept["unseen"][-1]]).float()
+    score = diagnosis.diagnose(rows, {"told": range(50, 60)}).score
+    for tenth in range(1, 10):
+        wrong.append(
+            {
+                "threshold": tenth / 10,
+                "chosen on": seed < 12,
+                "missed": float((score[60:] < tenth / 10).float().mean()),
+                "false": float((score[:50] >= tenth / 10).float().mean()),
+            }
+        )
+rates = pd.DataFrame(wrong).groupby(["chosen on", "threshold"]).mean()
+print(rates.unstack("chosen on").map(lambda rate: f"{rate:.2f}").to_string())
+
+# %% [markdown]
+# **3. Your own model.** `python -m lib diagnose FOLDER` lists the tokens found. For the test, load the folder and call
+# `symbols.induction(model, ids, 8, 40, stream(0, "mine"))` with their ids. Then do it with ten ordinary tokens.

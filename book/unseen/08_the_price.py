@@ -699,4 +699,5 @@ exercises.check_perplexity(my_perplexity)
 # %% [markdown]
 # ## Next
 #
-# The [claims ledger](../bridge/claims.ipynb) shows where all claims stand.
+# All this was about toys. [The unused tokens of Gemma](09_the_unused_tokens_of_gemma.ipynb) looks for collapsed rows in a real
+# language model, and mends them.

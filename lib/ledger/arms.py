@@ -12,16 +12,17 @@ from lib.ledger.collapse import LAST, SOLVED, halves, per_seed
 def grid(
     name: str, n_seen: int = 1000, variant: str = "as trained", depth: int = 2
 ) -> pd.DataFrame:
-    """All rows of an arm of the sweep `arms` at a number of seen names, as trained or changed.
+    """All rows of an arm of the sweeps `arms` and `refresh` at a number of seen names, as trained or changed.
 
     Raises ValueError when there are none.
     """
-    frame = results.table("arms")
+    sweep = "refresh" if name.split("+")[0] in ("refresh", "freeze_rows") else "arms"
+    frame = results.table(sweep)
     keep = (frame["arm"] == name) & (frame["n_seen"] == n_seen) & (frame["variant"] == variant)
     keep &= frame["depth"] == depth
     if not keep.any():
         raise ValueError(
-            f"no {name!r} with {n_seen} names, {variant!r}, depth {depth}: run `python -m lib sweep arms`"
+            f"no {name!r} with {n_seen} names, {variant!r}, depth {depth}: run `python -m lib sweep {sweep}`"
         )
     return frame[keep].reset_index(drop=True)
 

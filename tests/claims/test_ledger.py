@@ -7,9 +7,9 @@ import re
 import pytest
 
 from lib import claims, ledger, results
-from lib.experiments import SWEEPS
 from lib.ledger.analogy import dynamics, hits
 from lib.results import STORE
+from lib.sweeps import SWEEPS
 
 MANIFEST = results.manifest()
 EXPERIMENTS = sorted(MANIFEST.get("runs", {}))

@@ -7,11 +7,15 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from lib import analogies, analogy_sweeps, geometry
 from lib.analogies import AnalogyRun, evaluate, member_of, train_many
 from lib.ensemble import PAD
+from lib.generators import stream
 from lib.generators.analogy import AnalogyConfig
+from lib.models.transformer import Transformer, initialise
+from lib.policies import Freeze, FreezeRows, Refresh, Reset
 
 TASK = AnalogyConfig(entities=5, vocabulary=60, comp_ood=0.5, ana_ood=0.4)
 TINY = AnalogyRun(task=TASK, d_model=16, batch=8, steps=20, eval_every=10)
@@ -158,6 +162,58 @@ def test_sweeps_leave_one_shape_of_rows():
                 columns.add(tuple(rows[0]))
                 assert {row["seed"] for row in rows} == {10, 11}
         assert len(columns) == 1
+
+
+POLICIES = [Reset(every=3), Reset(every=3, until=3), FreezeRows(), Refresh(every=3)]
+
+
+def alone(run, policy):
+    """A member's W_E and W_U after training it as a plain model, fact by fact."""
+    member = member_of(run)
+    model = initialise(Transformer(run.model), stream(run.seed, "weights"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=run.lr, weight_decay=run.weight_decay)
+    policy.trained(model)
+    for step in range(run.steps):
+        draws = stream(run.seed, "batch", step)
+        facts = member.pool[torch.randint(len(member.pool), (run.batch,), generator=draws)]
+        policy.before_step(model, optimizer, step, run.seed)
+        policy.saw(facts[facts != PAD])
+        loss = 0
+        for fact in facts:
+            *prompt, answer = fact[fact != PAD].tolist()
+            logits = model(torch.tensor([prompt]), last=1)[0, 0]
+            loss = loss + F.cross_entropy(logits, torch.tensor(answer)) / len(facts)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        policy.after_step(model, optimizer)
+    return [parameter.detach() for parameter in model.embedding_parameters()]
+
+
+@pytest.mark.parametrize("decays", [(1e-3, 1e-3), (1e-3, 1e-1)], ids=["alike", "apart"])
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_a_policy_does_to_a_member_what_it_does_to_a_model_alone(policy, tied, decays):
+    asked = [
+        dataclasses.replace(
+            TINY, policy=policy, tied=tied, seed=s, weight_decay=d, lr=1e-3, steps=8
+        )
+        for s, d in enumerate(decays)
+    ]
+    models, _ = train_many(asked)
+    for i, run in enumerate(asked):
+        own = FreezeRows(member_of(run).unused.tolist()) if policy == FreezeRows() else policy
+        matrices = [models.W_E[i], models.W_U[i]][: 1 if tied else 2]
+        for got, want in zip(matrices, alone(run, own), strict=True):
+            torch.testing.assert_close(got.detach(), want, atol=1e-4, rtol=0)
+
+
+def test_a_policy_that_cannot_be_is_refused():
+    for wrong in ({"policy": Freeze()}, {"policy": Reset(), "frozen": True}):
+        with pytest.raises(ValueError, match="frozen=True"):
+            dataclasses.replace(TINY, **wrong)
+    with pytest.raises(ValueError, match="takes no rows"):
+        dataclasses.replace(TINY, policy=FreezeRows([1]))
 
 
 @pytest.mark.parametrize("which", ["all", "known", "shuffled"])

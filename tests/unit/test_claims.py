@@ -225,11 +225,17 @@ def test_the_ledger_holds_every_claim_of_both_papers_once():
     assert len({c.id for c in LEDGER}) == len(LEDGER)
 
 
+IN_PART = {"A13", "B12", "B13"}  # other models than ours cannot be had
+
+
 @pytest.mark.parametrize("entry", LEDGER, ids=lambda c: c.id)
 def test_an_entry_is_either_tested_or_says_why_not(entry):
     assert entry.source in ("A", "B", "ours")
     assert entry.source == "ours" or entry.id[0] == entry.source
-    assert bool(entry.subclaims) != bool(entry.why_not)
+    if entry.id in IN_PART:
+        assert entry.subclaims and entry.why_not
+    else:
+        assert bool(entry.subclaims) != bool(entry.why_not)
     assert bool(entry.chapter) or not entry.subclaims
     assert entry.statement and not entry.statement.endswith(".") and "|" not in entry.statement
 

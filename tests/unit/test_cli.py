@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from lib import cli
-from lib.experiments import logic_run, sweep
+from lib.experiments import logic_run
+from lib.sweeps import sweep
 
 
 def call(monkeypatch, capsys, *words):

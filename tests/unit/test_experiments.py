@@ -20,6 +20,7 @@ from lib.generators.logic import LogicConfig
 from lib.models.transformer import Transformer, initialise
 from lib.policies import Freeze, Learn, Reset
 from lib.repair import METHODS, redraw
+from lib.sweeps import SWEEPS
 from lib.training import train
 
 STEPS = 2  # evaluated and probed at each
@@ -98,7 +99,7 @@ def test_each_arm_has_its_rows(arm):
 
 def first_cells():
     """One cell of the true sweep for each arm and number of names."""
-    return {(c.arm, c.run.task.n_seen): c for c in reversed(experiments._arms())}.values()
+    return {(c.arm, c.run.task.n_seen): c for c in reversed(experiments.arms_cells())}.values()
 
 
 @pytest.mark.parametrize("cell", first_cells(), ids=lambda c: f"{c.arm}-{c.run.task.n_seen}")
@@ -258,15 +259,15 @@ def test_arms_differ_from_the_standard_as_their_names_say():
         assert dataclasses.replace(run, policy=Learn(), model=sizes) == plain
 
 
-@pytest.mark.parametrize("name", experiments.SWEEPS)
+@pytest.mark.parametrize("name", SWEEPS)
 def test_no_two_cells_of_a_sweep_share_a_hash(name):
-    hashes = [config_hash(cell) for cell in experiments.SWEEPS[name][0]()]
+    hashes = [config_hash(cell) for cell in SWEEPS[name][0]()]
     assert hashes and len(set(hashes)) == len(hashes)
 
 
 def grouped():
     groups = defaultdict(list)
-    for cell in experiments._arms():
+    for cell in experiments.arms_cells():
         task = cell.run.task
         groups[cell.arm, task.n_seen, task.depth].append(cell.run)
     return groups
@@ -292,7 +293,7 @@ def test_each_cell_has_five_seeds_for_reporting_and_nothing_else_differs():
 
 def test_runs_of_the_sweep_of_arms_are_as_its_probes_take_for_granted():
     default = inspect.signature(redraw).parameters["embed_std"].default
-    for cell in experiments._arms():
+    for cell in experiments.arms_cells():
         run = cell.run
         assert run.model.tied and run.model.embed_std == default
         every = experiments.PROBE_EVERY.get((run.task.depth, run.task.n_seen))

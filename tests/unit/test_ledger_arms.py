@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from lib import claims, results
-from lib.experiments import _arms
+from lib.experiments import arms_cells
 from lib.generators.logic import SPLITS
 from lib.ledger import arms
 from lib.ledger.collapse import LAST, LEARNED
@@ -254,6 +254,6 @@ def test_skill_reads_one_step(stored):
 
 
 def test_the_sweep_makes_every_cell_that_is_read():
-    made = {(c.arm, c.run.task.n_seen) for c in _arms() if c.run.task.depth == 2}
+    made = {(c.arm, c.run.task.n_seen) for c in arms_cells() if c.run.task.depth == 2}
     read = {(arm, n) for id in BY_HAND for arm, n, _ in cells_of(id)}
-    assert read <= made and {c.run.steps for c in _arms()} == {LAST}
+    assert read <= made and {c.run.steps for c in arms_cells()} == {LAST}

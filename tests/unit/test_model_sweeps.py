@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from lib import fine_tuning, model_sweeps, relation_sweeps, relations
-from lib.experiments import SWEEPS
 from lib.fine_tuning import TuningConfig
 from lib.generators.prompts import RELATION_NAMES, WORDS, PromptConfig, word_pairs
 from lib.language_models import load
 from lib.model_sweeps import InContext, Induction, Teaching, TokenRows
 from lib.relation_sweeps import Relation
 from lib.results import STORE
+from lib.sweeps import SWEEPS
 
 needs_lens = pytest.mark.skipif(
     importlib.util.find_spec("transformer_lens") is None, reason="needs the extra `models`"

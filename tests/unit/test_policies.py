@@ -174,10 +174,13 @@ def test_redrawn_parameters_start_with_fresh_moments(optimiser, tied):
     config, model, optimizer = prepared(Reset(every=5), tied, optimiser)
     for at in range(5):
         step(config, model, optimizer, config.policy, at)
-    kept = len(optimizer.state) - len(model.embedding_parameters())
+    embedding = model.embedding_parameters()
+    rest = [p for p in model.parameters() if not any(p is e for e in embedding)]
+    kept = {p: [m.clone() for m in moments(optimizer, p)] for p in rest}
     config.policy.before_step(model, optimizer, 5, 0)
-    assert not any(p in optimizer.state for p in model.embedding_parameters())
-    assert len(optimizer.state) == kept  # the rest keeps its own
+    assert all(not m.any() for p in embedding for m in optimizer.state[p].values())
+    for p, old in kept.items():
+        assert old and all(map(torch.equal, old, moments(optimizer, p)))
     step(config, model, optimizer, Learn(), 5)
     for parameter in model.embedding_parameters():
         if optimiser == "adamw":  # first moment after one step: (1 - beta1) x gradient
