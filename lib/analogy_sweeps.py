@@ -66,6 +66,9 @@ def _varied() -> Iterator[tuple[str, str, AnalogyRun]]:
     for used in (14, 30, 60, 105, 210):
         for names in (500, 10_000):
             yield "relations", f"{used}/{names}", _task(relations=used, vocabulary=names)
+        none = AnalogyConfig(relations=used, vocabulary=used)
+        yield "names", f"{used}/{used}", dataclasses.replace(BASE, task=none, stand_ins=None)
+        yield "names", f"{used}/2000", _task(relations=used, vocabulary=2000)
     for share in (0.1, 1 / 3, 0.5, 0.7, 0.9):
         yield "ana_ood", f"{share:.2f}", _task(ana_ood=share)
     for share in (0.1, 0.3, 0.5, 0.7, 0.9):

@@ -17,11 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from lib import functors
 from lib.analogies import AnalogyRun, evaluate, member_of
 from lib.ensemble import PAD, Optimiser, StandIns, backward, build
 from lib.evaluation import answer_loss
 from lib.experiments import logic_run
 from lib.generators import logic, stream
+from lib.generators.prompts import PromptConfig, analogy_prompts
+from lib.language_models import LanguageModel, load
 from lib.models.transformer import Transformer, TransformerConfig, initialise
 from lib.training import RunConfig, batch_of, make_optimiser
 
@@ -53,6 +56,24 @@ def bench_logic(names: tuple[int, ...] = (1000, 9600), steps: int = 30) -> dict[
             "bound_ms": work / peak * 1e3,
             "share_of_bound": work / peak * 1e3 / ours,
         }
+    return report
+
+
+def bench_prompts(model: LanguageModel | None = None, n: int = 32) -> dict[str, Any]:
+    """Prompts a second through one bridge with every layer kept, sixteen at a time and one at a time,
+    the largest difference of a measure between the two, and how long the model takes to load."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    model = load("gemma-3-270m") if model is None else model
+    report: dict[str, Any] = {"load_s": time.perf_counter() - began}
+    asked = analogy_prompts(PromptConfig(entities=3, shown=1), n, stream(0, "bench"))
+    functors.read(model, asked[:1])  # what only the first call costs
+    found = {}
+    for batch in (16, 1):
+        began = time.perf_counter()
+        found[batch] = functors.read(model, asked, batch).curves["energy"]
+        report[f"prompts_per_s_{batch}"] = n / (time.perf_counter() - began)
+    report["difference"] = float((found[16] - found[1]).abs().max())
     return report
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from lib import claims as judging
 from lib import fine_tuning, report, token_rows
 from lib import results as store
-from lib.bench import bench_analogy, bench_logic
+from lib.bench import bench_analogy, bench_logic, bench_prompts
 from lib.configuration import nearest
 from lib.experiments import logic_run
 from lib.generators.text import TextConfig
@@ -147,18 +147,28 @@ def results() -> None:
 
 @app.command(name="bench")
 def bench(
-    what: tyro.conf.Positional[Literal["logic", "analogy"]],
+    what: tyro.conf.Positional[Literal["logic", "analogy", "prompts"]],
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> None:
     """Measure speed on one thread, beside a textbook loop and the arithmetic bound.
 
     Args:
-        what: The task.
+        what: A toy task, or prompts of a real model (one at a time and sixteen at a time).
         json_: Print JSON for programs.
     """
-    report = bench_logic() if what == "logic" else bench_analogy()
+    benches = {"logic": bench_logic, "analogy": bench_analogy, "prompts": bench_prompts}
+    report = benches[what]()  # type: ignore[operator]
     if json_:
         print(json.dumps(report, indent=1))
+        return
+    if what == "prompts":
+        one, many = report["prompts_per_s_1"], report["prompts_per_s_16"]
+        print(
+            f"loaded in {report['load_s']:.1f} s; every layer kept, energies within {report['difference']:.0e}"
+        )
+        print(
+            f"one at a time {one:.2f} prompts/s, sixteen {many:.2f}: {many / one:.1f} times faster"
+        )
         return
     print(f"large matrix product: {report['gemm_gflops']:.0f} GFLOP/s")
     if what == "logic":

@@ -27,9 +27,9 @@ except ImportError:
 import pandas as pd
 import torch
 
-from lib import exercises
+from lib import exercises, geometry
 from lib.generators import prompts, stream
-from lib.language_models import load
+from lib.language_models import load, positions, run, tokens
 from lib.ledger import functors as found_in
 from lib.plotting import PALETTE, figure, say, show, style
 
@@ -86,6 +86,52 @@ print(table[columns].iloc[::2].map(lambda value: f"{value:.3f}").to_string())
 # *wrong* targets of the same prompt. And `queried` looks only at the source that is asked for. That one matters: a pair
 # that the prompt has shown stands in one sentence, "A is to X", and two words of a sentence have much in common anyway.
 # Only the pair that was never shown tells whether the model has *found* something.
+#
+# Paper B also shows pictures. Here is the first prompt's: entities at four depths, projected on their two main axes,
+# partners joined. If the model aligned the categories, the joining lines would become short, or parallel.
+
+# %%
+(prompt, *_) = asked
+text = tokens(model, prompt.text)
+names = (*prompt.sources, *prompt.targets)
+last_mention = [positions(model, prompt.text, name)[-1][-1] for name in names]
+DEPTHS = (0, 6, 12, 18)
+hooks = [
+    f"blocks.{depth - 1}.hook_resid_post"
+    if depth
+    else "blocks.0.hook_resid_pre"
+    for depth in DEPTHS
+]
+streams = run(model, text, hooks)
+fig, axes = figure("wide", cols=4, aspect=1.0)
+n = len(prompt.sources)
+for ax, depth, hook in zip(axes, DEPTHS, hooks):
+    x = streams[hook][0, last_mention]
+    x = x / x.norm(dim=1, keepdim=True)
+    mean, main = geometry.principal_axes(x)
+    at = (x - mean) @ main
+    for s, t in zip(at[:n], at[n:]):
+        ax.plot([s[0], t[0]], [s[1], t[1]], color="grey", linewidth=0.8)
+    ax.scatter(*at[:n].T, color=PALETTE[0], marker="o", label="sources")
+    ax.scatter(*at[n:].T, color=PALETTE[1], marker="s", label="targets")
+    for name, (a, b) in zip(names, at.tolist()):
+        ax.annotate(
+            name,
+            (a, b),
+            textcoords="offset points",
+            xytext=(3, 3),
+            fontsize=7,
+        )
+    ax.set(title=f"depth {depth}", xticks=[], yticks=[])
+axes[0].legend(fontsize=6)
+show(
+    fig,
+    "Six entities of one prompt at four depths in two dimensions, each source joined to its target by a line.",
+    "One prompt's entities, streams of length one, two main axes of each depth.",
+)
+
+# %% [markdown]
+# A picture of six points in two dimensions can show almost anything. So we count.
 #
 # ## Hundreds of prompts
 #
@@ -203,6 +249,29 @@ show(
     + ", ".join(f"{name} {value:.2f}" for name, value in last.items())
     + ".",
     "Gemma 3 270M on the base prompts; medians over five seeds, thin lines single seeds.",
+)
+
+# %% [markdown]
+# And where does the last position look, that of "to", which plays the functor's part? For each entity the best head's
+# weight on all its mentions, averaged over prompts.
+
+# %%
+looks = here.groupby("depth")[
+    ["attention_source", "attention_target", "attention_other"]
+].median()
+print(
+    "layer that ends at depth; weight on the queried source, its target, each other target"
+)
+print(
+    looks.dropna().iloc[::2].map(lambda weight: f"{weight:.2f}").to_string()
+)
+
+# %%
+most = looks.max()
+ratio = (looks["attention_target"] / looks["attention_other"]).max()
+say(
+    f"The best head on the source gives it {most['attention_source']:.2f}. The queried source's target gets at most {ratio:.2f} "
+    "times what another target gets."
 )
 
 # %% [markdown]

@@ -276,9 +276,32 @@ say(
     "far apart is not enough. The rows have to lie where the model's own rows lie."
 )
 
+# %%
+assert abs(right["unused", "swapped"] - right["words", "none"]) < 0.02
+
 # %% [markdown]
-# The control *swapped* gives the unused tokens the very rows of nouns. It shows that a token's number means nothing:
-# all that a token is, is its row.
+# The control *swapped* gives the unused tokens the very rows of nouns. Then they do as well as the nouns, to the last
+# digit. A token's number means nothing: all that a token is, is its row.
+#
+# Does it depend on how many tokens come before they are begun again?
+
+# %%
+by_length = (
+    every.groupby(["symbols", "treatment", "length"])["right"]
+    .median()
+    .unstack()
+)
+print(
+    "share continued right, by the number of tokens before they begin again"
+)
+print(by_length.map(lambda share: f"{share:.2f}").to_string())
+
+# %%
+assert (by_length.loc[("unused", "none")] < 0.05).all()
+assert by_length.loc[("unused", "mean_cov")].is_monotonic_increasing
+
+# %% [markdown]
+# More context helps, for used rows and for redrawn ones alike. It does not help collapsed ones.
 #
 # ### By layer
 #

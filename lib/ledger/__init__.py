@@ -6,7 +6,7 @@ Statements are in our words; ids are used all over the book.
 from __future__ import annotations
 
 from lib.claims import Claim
-from lib.ledger import analogy, arms, collapse, functors, mechanism, models
+from lib.ledger import analogy, arms, bridge, collapse, functors, mechanism, models
 from lib.ledger import price as language
 from lib.ledger.arms import grid, skill
 from lib.ledger.collapse import LAST, LEARNED, arm, final, halves, lemma, live, long
@@ -52,8 +52,21 @@ STATEMENTS = {
     "B16": "Prompts can mislead: arithmetic short cuts, tokenisation, entity markers",
     "B17": "Analogies in natural language show the same trend",
     "B18": "Entities regroup by relational role over training",
-    "C3": "Gemma cannot copy tokens with collapsed rows; rows drawn like used ones mend it, untrained",
+    "C1": "Bounded features and small steps suffice: gradient descent brings unembedding rows of labels "
+    "that never occur closer at every step, also without decay, and however likely they are",
+    "C2": "A few rows with logit + log(K/R) can stand for thousands of names that never occur; leaving the "
+    "names out is another task",
+    "C3": "Tokens with collapsed rows cannot be copied, in a toy and in Gemma; rows drawn like used ones "
+    "mend it, untrained",
+    "C4": "Collapse hurts by degrees: unseen rows that share a direction in part, or are too short, cost "
+    "answers long before they are one vector",
     "C5": "In the analogy task the last relation alone fixes a composition's answer up to the category",
+    "C6": "Low energy is not enough for analogy, and in the input rows of an untied model not needed",
+    "C7": "What decay does to analogy hangs on the optimiser: one number means different things in AdamW "
+    "and in Adam with L2",
+    "C8": "What cures unseen names, freezing or resetting all rows, prevents analogy",
+    "C9": "Rows that no batch has used, redrawn again and again, keep unseen names usable, let analogy "
+    "emerge, and cost a language model little",
     "C10": "Rows redrawn before fine-tuning make unused tokens as quick to learn as words",
     "C11": "One-to-one relations between words are nearly one translation in Gemma; opposites are none",
     "C12": "Rows aligned by hand before training bring held-out analogies sooner",
@@ -93,8 +106,15 @@ TESTED = {
     "B15": ("analogy/06_variants", analogy.B15),
     "B16": ("analogy/07_functors_in_gemma", functors.B16),
     "B18": ("analogy/02_three_phases", analogy.B18),
+    "C1": ("unseen/04_the_collapse_lemma", bridge.C1),
+    "C2": ("bridge/01_one_collapse_two_papers", bridge.C2),
     "C3": ("unseen/09_the_unused_tokens_of_gemma", models.C3),
+    "C4": ("unseen/07_repair_without_training", bridge.C4),
     "C5": ("analogy/03_what_it_depends_on", mechanism.C5),
+    "C6": ("analogy/04_alignment", bridge.C6),
+    "C7": ("analogy/03_what_it_depends_on", bridge.C7),
+    "C8": ("bridge/02_cure_against_alignment", bridge.C8),
+    "C9": ("bridge/02_cure_against_alignment", bridge.C9),
     "C10": ("unseen/09_the_unused_tokens_of_gemma", models.C10),
     "C11": ("analogy/07_functors_in_gemma", functors.C11),
     "C12": ("analogy/04_alignment", mechanism.C12),

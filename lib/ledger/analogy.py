@@ -50,10 +50,10 @@ def hits(frame: pd.DataFrame, measure: str, level: float = 0.9) -> pd.Series:
 
 def _gap(later: str, earlier: str) -> Effects:
     frame = dynamics()
-    return _numbers(hits(frame, f"acc_{later}") - hits(frame, f"acc_{earlier}"))
+    return numbers(hits(frame, f"acc_{later}") - hits(frame, f"acc_{earlier}"))
 
 
-def _numbers(effects: pd.Series) -> Effects:
+def numbers(effects: pd.Series) -> Effects:
     """Effects by seed; a seed without a number does not meet the precondition."""
     return {
         int(s): None if math.isnan(v) else float(v)
@@ -69,11 +69,11 @@ def _later(name: str, slow: str, fast: str) -> Effects:
     return per_seed(_steps(name, slow) - _steps(name, fast))
 
 
-def _right(name: str, value: str, kind: str = "ana_ood") -> Effects:
+def right(name: str, value: str, kind: str = "ana_ood") -> Effects:
     return per_seed(varied(name, value)[f"last_{kind}"])
 
 
-def _wrong(name: str, value: str) -> Effects:
+def wrong(name: str, value: str) -> Effects:
     return per_seed(1 - varied(name, value)["last_ana_ood"])
 
 
@@ -86,7 +86,7 @@ def _worse(name: str, value: str, reference: str) -> Effects:
     return per_seed(varied(name, reference)["last_ana_ood"] - varied(name, value)["last_ana_ood"])
 
 
-def _at_first_analogy(column: str, arm: str = "exact") -> pd.DataFrame:
+def at_first_analogy(column: str, arm: str = "exact") -> pd.DataFrame:
     """A measure at the start, at the first hit of held-out analogies and at the end, by seed."""
     frame = dynamics(arm)
     hit = hits(frame, "acc_ana_ood")
@@ -97,28 +97,28 @@ def _at_first_analogy(column: str, arm: str = "exact") -> pd.DataFrame:
 
 
 def _energy_fall(matrix: str, arm: str = "exact") -> Effects:
-    table = _at_first_analogy(f"{matrix}_energy_held_out", arm)
-    return _numbers(table["start"] - table["hit"])
+    table = at_first_analogy(f"{matrix}_energy_held_out", arm)
+    return numbers(table["start"] - table["hit"])
 
 
 def _below_mismatched() -> Effects:
-    held, other = (_at_first_analogy(f"W_E_energy_{g}") for g in ("held_out", "mismatched"))
-    return _numbers(other["hit"] - held["hit"])
+    held, other = (at_first_analogy(f"W_E_energy_{g}") for g in ("held_out", "mismatched"))
+    return numbers(other["hit"] - held["hit"])
 
 
 def _attention_rise() -> Effects:
-    table = _at_first_analogy("attention_source")
-    return _numbers(table["hit"] - table["start"])
+    table = at_first_analogy("attention_source")
+    return numbers(table["hit"] - table["start"])
 
 
 def _parallel(group: str = "held_out") -> pd.Series:
-    return _at_first_analogy(f"W_E_parallelism_{group}")["end"]
+    return at_first_analogy(f"W_E_parallelism_{group}")["end"]
 
 
 def _norm_spread() -> Effects:
     """Largest over smallest norm at the first hit of analogy, over weight decays, by seed."""
     norms = varied("decay_adam_l2").pivot(index="seed", columns="value", values="norm_at_hit")
-    return _numbers(norms.max(axis=1) / norms.min(axis=1))
+    return numbers(norms.max(axis=1) / norms.min(axis=1))
 
 
 _HIT = "held-out analogies reach accuracy .9"
@@ -153,13 +153,13 @@ B3 = (
         "B3.a",
         "14 relations: share of held-out analogies wrong at the end",
         0.5,
-        lambda: _wrong("relations", "14/10000"),
+        lambda: wrong("relations", "14/10000"),
     ),
     SubClaim(
         "B3.b",
         "210 relations: share right at the end",
         0.8,
-        lambda: _right("relations", "210/10000"),
+        lambda: right("relations", "210/10000"),
     ),
     SubClaim(
         "B3.c",
@@ -169,8 +169,8 @@ B3 = (
     ),
 )
 B4 = (
-    SubClaim("B4.a", "nine tenths held out: share wrong", 0.5, lambda: _wrong("ana_ood", "0.90")),
-    SubClaim("B4.b", "one third held out: share right", 0.8, lambda: _right("ana_ood", "0.33")),
+    SubClaim("B4.a", "nine tenths held out: share wrong", 0.5, lambda: wrong("ana_ood", "0.90")),
+    SubClaim("B4.b", "one third held out: share right", 0.8, lambda: right("ana_ood", "0.33")),
 )
 B5 = (
     SubClaim(
@@ -179,14 +179,12 @@ B5 = (
         20.0,
         lambda: _later("decay_adam_l2", "0", "0.01"),
     ),
-    SubClaim(
-        "B5.b", "decay 1: share of analogies wrong", 0.5, lambda: _wrong("decay_adam_l2", "1")
-    ),
+    SubClaim("B5.b", "decay 1: share of analogies wrong", 0.5, lambda: wrong("decay_adam_l2", "1")),
     SubClaim(
         "B5.c",
         "decay 1: share of held-out compositions right",
         0.9,
-        lambda: _right("decay_adam_l2", "1", "comp_ood"),
+        lambda: right("decay_adam_l2", "1", "comp_ood"),
     ),
     SubClaim(
         "B5.d",
@@ -198,7 +196,7 @@ B5 = (
         "B5.e",
         "AdamW, decay 100: share of analogies wrong",
         0.5,
-        lambda: _wrong("decay_adamw", "100"),
+        lambda: wrong("decay_adamw", "100"),
     ),
 )
 B6 = (
@@ -210,13 +208,13 @@ B6 = (
     ),
 )
 B7 = (
-    SubClaim("B7.a", "width 512: share of analogies wrong", 0.5, lambda: _wrong("width", "512")),
-    SubClaim("B7.b", "three layers: share of analogies wrong", 0.5, lambda: _wrong("depth", "3")),
+    SubClaim("B7.a", "width 512: share of analogies wrong", 0.5, lambda: wrong("width", "512")),
+    SubClaim("B7.b", "three layers: share of analogies wrong", 0.5, lambda: wrong("depth", "3")),
     SubClaim(
         "B7.c",
         "three layers, lr 1e-4, decay 1e-2: share right",
         0.8,
-        lambda: _right("depth_3", "0.0001/0.01"),
+        lambda: right("depth_3", "0.0001/0.01"),
     ),
 )
 B8 = (
@@ -256,13 +254,13 @@ B10 = (
         "B10.a",
         "mean cosine of e_t - e_s and f at the end, held-out pairs",
         0.5,
-        lambda: _numbers(_parallel()),
+        lambda: numbers(_parallel()),
     ),
     SubClaim(
         "B10.b",
         "the same minus that of mismatched pairs",
         0.05,
-        lambda: _numbers(_parallel() - _parallel("mismatched")),
+        lambda: numbers(_parallel() - _parallel("mismatched")),
     ),
 )
 B11 = (
@@ -281,7 +279,7 @@ B15 = (
         0.2,
         lambda: _worse("noise", "0.8", "0"),
     ),
-    SubClaim("B15.b", "two functors: share right", 0.8, lambda: _right("functors", "2")),
+    SubClaim("B15.b", "two functors: share right", 0.8, lambda: right("functors", "2")),
     SubClaim(
         "B15.c",
         "share right: functor named minus functor shown by an example",
@@ -296,6 +294,6 @@ B18 = (
         "B18.a",
         "share of entities whose nearest row in the other category is their partner, at the end",
         0.8,
-        lambda: _numbers(_at_first_analogy("W_E_matched")["end"]),
+        lambda: numbers(at_first_analogy("W_E_matched")["end"]),
     ),
 )

@@ -123,7 +123,7 @@ def lemma(name: str) -> pd.DataFrame:
     return frame[frame["arm"] == name].reset_index(drop=True)
 
 
-def _every_step(name: str) -> Effects:
+def bound_kept(name: str) -> Effects:
     """How far the worst step of any pair stays below 1 - lr x decay (0: it just reaches it)."""
     runs = lemma(name)
     allowed = runs[runs["step"] == EVERY].set_index("seed")["bound"] ** (1 / EVERY)
@@ -213,7 +213,7 @@ A4 = (
         "A4.a",
         "SGD, fixed features: how far the worst step of any pair stays below 1 - lr x decay",
         -1e-6,  # the stored numbers have six digits
-        lambda: _every_step("sgd"),
+        lambda: bound_kept("sgd"),
         share=1.0,
     ),
     SubClaim(
@@ -227,7 +227,7 @@ A4 = (
         "A4.c",
         "the same as A4.a for AdamW, the optimiser that is used",
         -1e-6,
-        lambda: _every_step("adamw"),
+        lambda: bound_kept("adamw"),
         share=1.0,
     ),
 )

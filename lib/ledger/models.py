@@ -7,6 +7,8 @@ import pandas as pd
 from lib import results
 from lib.claims import Effects, SubClaim
 from lib.fine_tuning import SOLVED
+from lib.ledger.arms import skill
+from lib.ledger.collapse import SOLVED as SOLVED_TOY
 from lib.ledger.collapse import per_seed
 
 LENGTH = 12  # different symbols in a sequence
@@ -54,6 +56,11 @@ def _gain(better: tuple[str, str], worse: tuple[str, str]) -> Effects:
 
 def _times(slow: tuple[str, str], fast: tuple[str, str]) -> Effects:
     return per_seed((steps_needed(*slow) / steps_needed(*fast)).dropna())
+
+
+def _in_the_toy() -> Effects:
+    trained, repaired = skill("standard"), skill("standard", variant="mean_cov")
+    return per_seed(repaired["all"] - trained["all"], trained["seen"])
 
 
 UNUSED, WORDS, LETTERS = ("unused", "none"), ("words", "none"), ("letters", "none")
@@ -131,6 +138,13 @@ C3 = (
         MEASURE + "words minus tokens whose rows only lie with the unused ones",
         0.4,
         lambda: _gain(WORDS, ("hidden", "none")),
+    ),
+    SubClaim(
+        "C3.h",
+        "toy, all unseen, 1000 names: rows drawn with mean and covariance after training minus as trained",
+        0.5,
+        _in_the_toy,
+        SOLVED_TOY,
     ),
 )
 C10 = (

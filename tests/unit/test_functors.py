@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib import functors, geometry
+from lib import bench, functors, geometry
 from lib.generators.prompts import (
     RELATION_NAMES,
     WORDS,
@@ -414,3 +414,9 @@ def test_what_cannot_be_read_is_refused(llama):
         functors.probe(functors.read(llama, prompts), seeded())
     with pytest.raises(ValueError, match="3 prompts"):
         functors.probe(functors.read(llama, prompts, streams=True), seeded())
+
+
+def test_the_benchmark_reads_the_same_in_batches_and_one_at_a_time(llama):
+    report = bench.bench_prompts(llama, n=5)
+    assert report["difference"] < 1e-5
+    assert min(report["prompts_per_s_16"], report["prompts_per_s_1"]) > 0
