@@ -946,6 +946,15 @@ say(
 # %% [markdown]
 # We sorted the arms after we had seen them, and only two fail. Read it as a way to state the question, not as an answer.
 #
+# Two things are firm enough to be claims, ours, though written down after the runs.
+
+# %%
+C6 = next(c for c in ledger.LEDGER if c.id == "C6")
+say(
+    f"**C6** {C6.statement}: **{claims.verdict(C6)[0]}**.\n\n{claims.evidence(C6)}"
+)
+
+# %% [markdown]
 # ## What we take from it
 #
 # - *Before*: yes. The energy of matching pairs falls first, in every seed, beyond that of mismatched ones.

@@ -551,7 +551,9 @@ assert lead("two layers", "blocks.0.resid_post") < 0
 assert lead("two layers", "blocks.1.resid_mid") < 0
 B14 = next(claim for claim in ledger.LEDGER if claim.id == "B14")
 said, _ = claims.verdict(B14)
-say(f"B14, toy part: **{said}**.\n\n" + claims.evidence(B14))
+say(
+    f"B14, the toys' part and Gemma's: **{said}**.\n\n" + claims.evidence(B14)
+)
 
 # %% [markdown]
 # Read the table by site. After the first attention a probe is ahead of the lens, most clearly in one layer, also for held-out

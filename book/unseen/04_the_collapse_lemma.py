@@ -333,12 +333,17 @@ say(
 )
 
 # %% [markdown]
-# ## The verdict
+# ## The verdicts
+#
+# C1 is what we add to the lemma: neither decay nor small probabilities are needed. It was written down after these runs.
 
 # %%
-claim = next(claim for claim in ledger.LEDGER if claim.id == "A4")
+judged = [claim for claim in ledger.LEDGER if claim.id in ("A4", "C1")]
 say(
-    f"**A4** {claim.statement}: **{claims.verdict(claim)[0]}**.\n\n{claims.evidence(claim)}"
+    "\n\n".join(
+        f"**{claim.id}** {claim.statement}: **{claims.verdict(claim)[0]}**.\n\n{claims.evidence(claim)}"
+        for claim in judged
+    )
 )
 
 # %% [markdown]

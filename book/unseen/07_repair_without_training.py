@@ -18,7 +18,7 @@
 
 # %%
 try:
-    from lib import evaluation, exercises, ledger, repair
+    from lib import claims, evaluation, exercises, ledger, repair
 except ImportError:
     raise SystemExit(
         "`lib` is missing: run `pip install -e .` in a clone of this book"
@@ -376,7 +376,15 @@ say(
     f"{length[0.5].median():.2f}."
 )
 
+# %%
+C4 = next(claim for claim in ledger.LEDGER if claim.id == "C4")
+say(
+    f"**C4** {C4.statement}: **{claims.verdict(C4)[0]}**.\n\n{claims.evidence(C4)}"
+)
+
 # %% [markdown]
+# (C4 sums up what these runs had shown; no run was made for it.)
+#
 # ## What this says about a copy path
 #
 # Paper A concludes that a copy path and the absence of collapse are *both* needed (claim A10), and so that a copying
