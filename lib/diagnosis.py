@@ -195,3 +195,19 @@ def _chunks(W: Matrix) -> Iterator[Float[Tensor, "rows d_model"]]:
 
 def _unit(x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
     return x / x.norm(dim=1, keepdim=True)
+
+
+def watch(W: Matrix, rows: Sequence[int]) -> dict[str, float]:
+    """Three numbers to log while rows are trained, or while others are: a warning comes long before
+    the rows are one vector.
+
+    `cosine` is their mean pairwise cosine, `own` the share of a row that is its own
+    (`geometry.individual_share`), `length` their mean length over the median length of all rows.
+    """
+    x = W[list(rows)]
+    typical = torch.cat([part.norm(dim=1) for part in W.split(CHUNK)]).median()
+    return {
+        "cosine": geometry.mean_cosine(x),
+        "own": geometry.individual_share(x),
+        "length": float(x.norm(dim=1).mean() / typical),
+    }

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lib import diagnosis
 from lib.configuration import nearest
 from lib.model_files import locate, no_access, package, quiet
 
@@ -239,3 +240,26 @@ def capped(
     config = model.bridge.original_model.config.get_text_config()
     softcap = getattr(config, "final_logit_softcapping", None)
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+
+def watcher(rows: Sequence[int]) -> Any:
+    """A callback for transformers' `Trainer`: with each log entry it writes what `diagnosis.watch` says
+    of these rows, as `W_E_cosine`, `W_E_own`, `W_E_length`, and for W_U where it is another matrix.
+
+    The numbers stand in `trainer.state.log_history`, and in `logs` for callbacks that come after it.
+    """
+    transformers = package("transformers")
+
+    class Watcher(transformers.TrainerCallback):
+        def on_log(
+            self, args: Any, state: Any, control: Any, model: Any, logs: dict[str, Any], **_: Any
+        ) -> None:
+            ends = {"W_E": model.get_input_embeddings(), "W_U": model.get_output_embeddings()}
+            if ends["W_U"] is None or ends["W_U"].weight is ends["W_E"].weight:
+                del ends["W_U"]
+            for name, layer in ends.items():
+                found = diagnosis.watch(layer.weight.detach(), rows)
+                logs |= {f"{name}_{what}": value for what, value in found.items()}
+            state.log_history[-1] |= logs
+
+    return Watcher()

@@ -1,5 +1,7 @@
 """Collapsed rows of a matrix: planted ones are found, what only looks like them is not."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -310,3 +312,20 @@ def test_table_lists_the_worst_first():
         assert row["token"] == {17: "<b>", 251: "x"}.get(row["id"], "")
         assert row["score"] == pytest.approx(float(found.score[row["id"]]), abs=6e-4)
         assert row["length"] == pytest.approx(float(found.length[row["id"]]), abs=6e-4)
+
+
+def test_watched_numbers_equal_a_loop_over_pairs():
+    W = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    rows = [3, 9, 17, 30]
+    x = W[rows].double().numpy()
+    cosines = [
+        a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in itertools.combinations(x, 2)
+    ]
+    own = np.linalg.norm(x - x.mean(axis=0)) / np.linalg.norm(x)
+    lengths = np.sort(np.linalg.norm(W.numpy(), axis=1))
+    found = diagnosis.watch(W, rows)
+    assert found["cosine"] == pytest.approx(np.mean(cosines), abs=1e-6)
+    assert found["own"] == pytest.approx(own, abs=1e-6)
+    assert found["length"] == pytest.approx(
+        np.linalg.norm(x, axis=1).mean() / lengths[19], rel=1e-5
+    )

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lib import geometry, model_files
-from lib.language_models import lens, load, positions, run, streams, tokens
+from lib.language_models import lens, load, positions, run, streams, tokens, watcher
 
 KINDS = ["gemma2", "gemma3", "llama"]
 WORDS = "the a of Paris France Berlin is to cat cats < > e1 e2 banana café".split()
@@ -480,3 +480,35 @@ def test_cache_is_where_the_variable_or_the_argument_says(monkeypatch, tmp_path)
     load("smollm2-135m")
     assert built == [tmp_path / "variable", tmp_path / "argument"]
     assert os.environ["SEEING_THE_UNSEEN_CACHE"] == str(tmp_path / "variable")
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llama"])
+def test_a_trainer_logs_how_watched_rows_lie(kind, tmp_path):
+    pytest.importorskip("accelerate")
+    import transformers as t
+
+    hf, rows = tiny(kind), [4, 7, 11]
+    data = [{"input_ids": [2, 4, 6, 8], "labels": [2, 4, 6, 8]}] * 8
+    how = t.TrainingArguments(
+        str(tmp_path),
+        max_steps=4,
+        logging_steps=2,
+        per_device_train_batch_size=2,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = t.Trainer(hf, how, train_dataset=data, callbacks=[watcher(rows)])
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [entry["step"] for entry in logged] == [2, 4]
+    ends = {"W_E": hf.get_input_embeddings(), "W_U": hf.get_output_embeddings()}
+    for name, layer in ends.items():
+        if name == "W_U" and kind == "gemma3":
+            assert "W_U_cosine" not in logged[-1]
+            continue
+        x = layer.weight.detach()[rows]
+        pairs = torch.nn.functional.cosine_similarity(x[[0, 0, 1]], x[[1, 2, 2]])
+        assert logged[-1][f"{name}_cosine"] == pytest.approx(float(pairs.mean()), abs=1e-5)
+        assert logged[0][f"{name}_cosine"] != logged[-1][f"{name}_cosine"]
