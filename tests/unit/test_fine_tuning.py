@@ -13,6 +13,7 @@ from lib.generators import stream
 from lib.generators.logic import LogicConfig
 from lib.generators.prompts import RELATION_NAMES, WORDS, PromptConfig
 from lib.language_models import load
+from tests.unit import tiny
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("transformer_lens") is None, reason="needs the extra `models`"
@@ -22,36 +23,10 @@ SPECIALS = [word.strip() for word in fine_tuning.SPECIALS]
 
 @pytest.fixture(scope="module", params=["gemma2", "gemma3"])
 def folder(request, tmp_path_factory):
-    import transformers as t
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    names = ["<pad>", "<eos>", "<bos>", "<unk>", ".", "is", "to", *SPECIALS]
+    names = [*tiny.SPECIALS, ".", "is", "to", *SPECIALS]
     names += [*string.ascii_uppercase, *WORDS, *RELATION_NAMES]
-    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = t.PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token="<bos>", eos_token="<eos>", unk_token="<unk>"
-    )
-    sizes = {
-        "vocab_size": len(names) + 3,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "sliding_window": 8,
-        "initializer_range": 0.3,
-        "bos_token_id": 2,
-    }
-    torch.manual_seed(0)
-    if request.param == "gemma2":
-        hf = t.Gemma2ForCausalLM(t.Gemma2Config(**sizes, final_logit_softcapping=3.0))
-    else:
-        hf = t.Gemma3ForCausalLM(t.Gemma3TextConfig(**sizes))
     where = tmp_path_factory.mktemp(request.param)
-    hf.save_pretrained(where)
-    tokenizer.save_pretrained(where)
+    tiny.save(where, request.param, names, len(names) + 3, layers=2, window=8)
     return where
 
 

@@ -17,12 +17,15 @@ from lib.generators.prompts import (
     analogy_prompts,
 )
 from lib.language_models import load
+from tests.unit import tiny
 
 KINDS = ["gemma2", "gemma3", "llama"]
-SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 SIGNS = [".", "-", " ", *string.digits]
 SPOKEN = ["is", "to", *string.ascii_uppercase, *RELATION_NAMES, *WORDS]
-IDS = {w: i for i, w in enumerate([*SPECIAL, *SIGNS, *SPOKEN, *(f" {word}" for word in SPOKEN)])}
+IDS = {
+    w: i for i, w in enumerate([*tiny.SPECIALS, *SIGNS, *SPOKEN, *(f" {word}" for word in SPOKEN)])
+}
+# as Gemma's: words have their space, " 7" is a space and a digit, " A-B" three tokens
 CUT = r" (?=\d)|\d| ?[A-Za-z]+|[.-]"
 CONFIGS = {
     "shown": PromptConfig(entities=3, shown=2),
@@ -30,58 +33,11 @@ CONFIGS = {
     "digits": PromptConfig(entities=3, shown=1, alphabet="digits"),
     "shared": PromptConfig(entities=2, shown=1, shared=True),
 }
-SOFTCAP = 3.0
 ENERGIES = ("energy", "energy_raw", "energy_scaled", "energy_queried")
 
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def tokenizer():
-    """As Gemma's: words have their space, " 7" is a space and a digit, " A-B" three tokens."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    core = Tokenizer(models.WordLevel(IDS, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(CUT), "isolated")
-    core.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<bos>",
-        eos_token="<eos>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-    )
-
-
-def tiny(kind):
-    import transformers as t
-
-    sizes = {
-        "vocab_size": len(IDS),
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "max_position_embeddings": 256,
-        "bos_token_id": 2,
-        "eos_token_id": 1,
-        "pad_token_id": 0,
-        "initializer_range": 0.3,
-        "attn_implementation": "eager",
-    }
-    torch.manual_seed(0)
-    if kind == "gemma2":
-        config = t.Gemma2Config(
-            **sizes, sliding_window=20, final_logit_softcapping=SOFTCAP, attn_logit_softcapping=5.0
-        )
-        return t.Gemma2ForCausalLM(config).eval()
-    if kind == "gemma3":
-        return t.Gemma3ForCausalLM(t.Gemma3TextConfig(**sizes, sliding_window=20)).eval()
-    return t.LlamaForCausalLM(t.LlamaConfig(**sizes, tie_word_embeddings=False)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +46,8 @@ def loaded(tmp_path_factory):
     pytest.importorskip("transformer_lens")
     pairs = {}
     for kind in KINDS:
-        folder, hf = tmp_path_factory.mktemp(kind), tiny(kind)
-        hf.save_pretrained(folder)
-        tokenizer().save_pretrained(folder)
+        folder = tmp_path_factory.mktemp(kind)
+        hf = tiny.save(folder, kind, list(IDS), len(IDS), CUT, window=20)
         pairs[kind] = load(folder), hf
     return pairs
 
@@ -136,7 +91,7 @@ def by_transformers(hf, kind, ids):
     x = torch.stack([*(h[0] for h in out.hidden_states[:-1]), last[0]])
     logits = hf.lm_head(hf.model.norm(x[:, -1]))
     if kind == "gemma2":
-        logits = SOFTCAP * torch.tanh(logits / SOFTCAP)
+        logits = tiny.SOFTCAP * torch.tanh(logits / tiny.SOFTCAP)
     torch.testing.assert_close(logits[-1], out.logits[0, -1])
     return x, logits, torch.stack(out.attentions)[:, 0]
 

@@ -14,6 +14,7 @@ import torch
 
 from lib import geometry, model_files
 from lib.language_models import lens, load, positions, run, streams, tokens, watcher
+from tests.unit import tiny
 
 KINDS = ["gemma2", "gemma3", "llama"]
 WORDS = "the a of Paris France Berlin is to cat cats < > e1 e2 banana café".split()
@@ -23,51 +24,9 @@ needs_lens = pytest.mark.skipif(
 )
 
 
-def tokenizer():
-    """Words, cut at spaces and signs; a BOS of its own."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {w: i for i, w in enumerate(["<pad>", "<eos>", "<bos>", "<unk>", *WORDS])}
-    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<bos>",
-        eos_token="<eos>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-    )
-
-
-def tiny(kind):
-    """A model of 3 layers, d_model 16 and 24 rows: more than its tokenizer's 20 tokens."""
-    import transformers as t
-
-    sizes = {
-        "vocab_size": 24,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "max_position_embeddings": 64,
-        "bos_token_id": 2,
-        "eos_token_id": 1,
-        "pad_token_id": 0,
-        "initializer_range": 0.3,  # rows long enough for the softcap to bend the logits
-        "attn_implementation": "eager",
-    }
-    torch.manual_seed(0)
-    if kind == "gemma2":
-        config = t.Gemma2Config(
-            **sizes, sliding_window=4, final_logit_softcapping=3.0, attn_logit_softcapping=5.0
-        )
-        return t.Gemma2ForCausalLM(config).eval()
-    if kind == "gemma3":
-        return t.Gemma3ForCausalLM(t.Gemma3TextConfig(**sizes, sliding_window=4)).eval()
-    return t.LlamaForCausalLM(t.LlamaConfig(**sizes, tie_word_embeddings=False)).eval()
+NAMES = [*tiny.SPECIALS, *WORDS]
+SIZES = {"layers": 3, "d_model": 16, "window": 4, "positions": 64}
+D_VOCAB = 24  # more than the tokenizer's 20 tokens
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +36,7 @@ def loaded(tmp_path_factory):
     pairs = {}
     for kind in KINDS:
         folder = tmp_path_factory.mktemp(kind)
-        hf = tiny(kind)
-        hf.save_pretrained(folder)
-        tokenizer().save_pretrained(folder)
+        hf = tiny.save(folder, kind, NAMES, D_VOCAB, **SIZES)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network was asked"))
             pairs[kind] = load(folder), hf
@@ -190,8 +147,7 @@ def test_changed_row_changes_the_model_on_both_sides_when_tied(loaded, kind):
 
 @needs_lens
 def test_loading_twice_gives_the_same(loaded, tmp_path):
-    tiny("llama").save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    tiny.save(tmp_path, "llama", NAMES, D_VOCAB, **SIZES)
     again, model = load(str(tmp_path)), loaded["llama"][0]
     ids = tokens(model, TEXT)
     assert torch.equal(tokens(again, TEXT), ids)
@@ -365,7 +321,7 @@ def test_model_whose_logits_the_lens_cannot_give_is_refused(tmp_path):
         pad_token_id=0,
     )
     CohereForCausalLM(config).save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    tiny.tokenizer(NAMES).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="`lens` would be wrong"):
         load(tmp_path)
 
@@ -470,8 +426,7 @@ def test_cache_is_where_the_variable_or_the_argument_says(monkeypatch, tmp_path)
 
     def make(file, folder):
         built.append(folder.parent)
-        tiny("llama").save_pretrained(folder)
-        tokenizer().save_pretrained(folder)
+        tiny.save(folder, "llama", NAMES, D_VOCAB, **SIZES)
 
     monkeypatch.setattr(model_files, "_dequantise", make)
     monkeypatch.setenv("SEEING_THE_UNSEEN_CACHE", str(tmp_path / "variable"))
@@ -487,7 +442,7 @@ def test_a_trainer_logs_how_watched_rows_lie(kind, tmp_path):
     pytest.importorskip("accelerate")
     import transformers as t
 
-    hf, rows = tiny(kind), [4, 7, 11]
+    hf, rows = tiny.model(kind, D_VOCAB, **SIZES), [4, 7, 11]
     data = [{"input_ids": [2, 4, 6, 8], "labels": [2, 4, 6, 8]}] * 8
     how = t.TrainingArguments(
         str(tmp_path),

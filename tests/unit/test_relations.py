@@ -11,6 +11,7 @@ from lib import relations
 from lib.generators.prompts import WordPair
 from lib.language_models import load, streams, tokens
 from lib.relations import Edit, answers, by_layer, few_shot, in_embedding, patching, steering
+from tests.unit import tiny
 
 needs_lens = pytest.mark.skipif(
     importlib.util.find_spec("transformer_lens") is None, reason="needs the extra `models`"
@@ -139,36 +140,10 @@ OTHER = [WordPair("b", *p) for p in (("cat", "cats"), ("dog", "dogs"), ("sea lio
 @pytest.fixture(scope="module", params=["gemma2", "gemma3"])
 def model(request, tmp_path_factory):
     pytest.importorskip("transformer_lens")
-    import transformers as t
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    names = ["<pad>", "<eos>", "<bos>", "<unk>", *"The word : . is to sea lion".split()]
+    names = [*tiny.SPECIALS, *"The word : . is to sea lion".split()]
     names += [*SOURCES, *TARGETS, "cat", "cats", "dog", "dogs", "lions"]
-    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = t.PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token="<bos>", eos_token="<eos>", unk_token="<unk>"
-    )
-    sizes = {
-        "vocab_size": len(names) + 3,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "sliding_window": 64,
-        "initializer_range": 0.3,
-        "bos_token_id": 2,
-    }
-    torch.manual_seed(0)
-    if request.param == "gemma2":
-        hf = t.Gemma2ForCausalLM(t.Gemma2Config(**sizes, final_logit_softcapping=3.0))
-    else:
-        hf = t.Gemma3ForCausalLM(t.Gemma3TextConfig(**sizes))
     where = tmp_path_factory.mktemp(request.param)
-    hf.save_pretrained(where)
-    tokenizer.save_pretrained(where)
+    tiny.save(where, request.param, names, len(names) + 3)
     return load(where)
 
 

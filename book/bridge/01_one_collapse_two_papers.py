@@ -1,0 +1,305 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # One collapse, two papers
+#
+# - **You will be able to** recognise paper A's unseen tokens in the middle of paper B's experiment, and say what they do
+#   there.
+# - **Needs** [Watching the collapse](../unseen/03_watching_the_collapse.ipynb) and
+#   [Three phases](../analogy/02_three_phases.ipynb). Trains eight models live on one processor core.
+# - **Minutes** twenty to read, about one to run.
+# - **Memory** under 1 GB.
+
+# %%
+try:
+    from lib import claims, exercises, geometry, ledger
+except ImportError:
+    raise SystemExit(
+        "`lib` is missing: run `pip install -e .` in a clone of this book"
+    ) from None
+
+import dataclasses
+
+import pandas as pd
+import torch
+
+from lib.analogies import AnalogyRun, member_of, train_many
+from lib.generators.analogy import AnalogyConfig
+from lib.ledger.analogy import hits, varied
+from lib.ledger.bridge import cures
+from lib.plotting import PALETTE, curves, figure, look, say, show, style
+
+style()
+torch.set_num_threads(1)
+
+# %% [markdown]
+# ## Thousands of strangers
+#
+# Paper B gives its small model a vocabulary of ten thousand relation names, and says that many relations help analogy
+# to emerge (B3) {cite}`minegishi2026analogy`. Count what is *used*. Two categories of fifteen entities have 210 ordered
+# pairs, so 210 relations at most. The other names stand in the softmax at every step and are right at none. They are
+# exactly what paper A calls unseen tokens {cite}`lazic2026unseen`. Nobody asked about them.
+#
+# :::{admonition} Predict before you run
+# :class: predict
+# 1. After training, how alike are the rows of the names that never occur? More or less than those of names in use?
+# 2. Leave these names out of the vocabulary altogether. Does analogy come sooner, later, or not at all?
+# 3. What does "many relations are needed" mean, if most of them are never used?
+# :::
+
+# %%
+run = AnalogyRun(eval_every=50)
+print(f"{run.task.vocabulary:,} names, {run.task.n_relations} in use")
+
+# %% [markdown]
+# ## Live: do their rows collapse?
+#
+# Four models with a row for every name. At each look we ask the rows of used and of unused names for their mean cosine, the
+# share of a row that is its own, and their length.
+
+# %% tags=["nbval-ignore-output"]
+seeds = range(4)
+runs = [dataclasses.replace(run, seed=seed) for seed in seeds]
+members = [member_of(one) for one in runs]
+seen = []
+
+
+def observe(step, models):
+    for seed, W, member in zip(seeds, models.W_E.detach(), members):
+        groups = {"unused": member.unused, "used": member.world.relation.unique()}
+        for group, ids in groups.items():
+            x = W[ids]
+            seen.append(
+                {
+                    "names": group,
+                    "seed": seed,
+                    "step": step,
+                    "cosine": geometry.mean_cosine(x),
+                    "own": geometry.individual_share(x),
+                    "length": float(geometry.norms(x).mean()),
+                }
+            )
+
+
+exact = train_many(runs, observe=observe)[1]
+live = pd.DataFrame(seen)
+middle = live.groupby(["names", "step"])[["cosine", "own", "length"]].median()
+print("medians over four seeds")
+print(middle.unstack("names").map(lambda value: f"{value:.2f}").to_string())
+
+# %%
+end = middle.xs(live["step"].max(), level="step")
+assert end.loc["unused", "cosine"] > end.loc["used", "cosine"] + 0.2
+say(
+    f"**They collapse.** In {live['step'].max()} steps the unused names' mean cosine goes from {middle.loc[('unused', 0), 'cosine']:.2f} to "
+    f"{end.loc['unused', 'cosine']:.2f}, that of used names to {end.loc['used', 'cosine']:.2f}. Nothing of paper A was built in here: "
+    "another task, another optimiser, another decay, one layer, one head."
+)
+
+# %% [markdown]
+# ## Eight seeds, and no decay
+#
+# The same in stored runs. The lemma of [part I](../unseen/04_the_collapse_lemma.ipynb) is about gradient descent. Here is
+# Adam, with decay inside the gradient, and once without any decay.
+
+# %% tags=["hide-input"]
+ARMS = ("learn", "no decay")
+fig, axes = figure("wide", cols=2, aspect=0.75)
+told = []
+for ax, (what, label) in zip(
+    axes, (("cosine", "mean cosine"), ("norm", "length of a row"))
+):
+    for arm in ARMS:
+        for group in ("unused", "used"):
+            frame = cures(arm)
+            column = f"{group}_{what}"
+            curves(ax, frame, "step", column, f"{group}, {arm}")
+            last = frame[frame["step"] == frame["step"].max()][column]
+            told.append(f"{label}, {group}, {arm}: {last.median():.2f}")
+    ax.set(xlabel="step", ylabel=label)
+axes[0].legend(fontsize=7)
+show(
+    fig,
+    "Rows of used and unused relation names over training, with decay and without. At the last step: "
+    + "; ".join(told)
+    + ".",
+    "Rows of names in the analogy task: eight seeds an arm, medians and ranges.",
+)
+
+# %%
+last = {arm: cures(arm).query("step == step.max()").set_index("seed") for arm in ARMS}
+for arm in ARMS:
+    cosine = last[arm]["unused_cosine"]
+    print(f"{arm:9} cosine of unused names {cosine.median():.2f} [{cosine.min():.2f}, {cosine.max():.2f}]")
+assert last["no decay"]["unused_cosine"].min() > last["no decay"]["used_cosine"].max()
+
+# %% [markdown]
+# Decay is not what brings them together. The softmax does: every batch pushes all names that are not the answer the
+# same way, and names that are never the answer know no other push.
+#
+# ## Ten thousand rows, sixty-four, or none
+#
+# If they act as one, a few can stand for all. [Three phases](../analogy/02_three_phases.ipynb) gave 64 rows the weight of
+# thousands, with $\log(K/R)$ added to their logits. And what if one just leaves them out? Live, the same four seeds.
+
+# %% tags=["nbval-ignore-output"]
+used = AnalogyConfig(vocabulary=run.task.n_relations)
+without = [dataclasses.replace(one, task=used) for one in runs]
+dropped = train_many(without)[1]
+for name, histories in (("all names", exact), ("unused names dropped", dropped)):
+    steps = [row["step"] for row in histories[0]]
+    loss = [[row["loss"] for row in history] for history in histories]
+    right = [[row["acc_ana_ood"] for row in history] for history in histories]
+    at = steps.index(300)
+    mean = sum(one[at] for one in loss) / len(loss)
+    analogies = sum(one[at] for one in right) / len(right)
+    print(f"{name:22} step 300: loss {mean:.2f}, held-out analogies right {analogies:.2f}")
+
+# %% tags=["hide-input"]
+fig, axes = figure("wide", cols=2, aspect=0.75)
+told = []
+for arm in ("learn", "stand-ins", "dropped"):
+    frame = cures(arm)
+    curves(axes[0], frame[frame["step"] > 0], "step", "loss", arm)
+    curves(axes[1], frame, "step", "acc_ana_ood", arm)
+    at = frame[frame["step"] == 300]
+    told.append(
+        f"{arm}: loss {at['loss'].median():.2f}, analogies right {at['acc_ana_ood'].median():.2f}"
+    )
+axes[0].set(xlabel="step", ylabel="loss", yscale="log")
+axes[1].set(xlabel="step", ylabel="held-out analogies right", ylim=(-0.02, 1.02))
+axes[0].legend()
+show(
+    fig,
+    "Loss and held-out analogies over training with a row for every name, with 64 stand-ins, and with unused names dropped. "
+    "At step 300, medians: " + "; ".join(told) + ".",
+    "All names, stand-ins and no unused names: eight seeds each.",
+)
+
+# %%
+lines = ["| names | loss at step 300 | first held-out analogies right (steps) | never | right at the end |", "|---" * 5 + "|"]
+dates = {}
+for arm in ("learn", "stand-ins", "dropped"):
+    frame = cures(arm)
+    loss = frame[frame["step"] == 300]["loss"]
+    dates[arm] = hits(frame, "acc_ana_ood")
+    right = frame[frame["step"] == frame["step"].max()]["acc_ana_ood"]
+    lines.append(
+        f"| {arm} | {loss.median():.2f} [{loss.min():.2f}, {loss.max():.2f}] | {dates[arm].median():.0f} "
+        f"[{dates[arm].min():.0f}, {dates[arm].max():.0f}] | {int(dates[arm].isna().sum())} of {len(dates[arm])} | "
+        f"{right.mean():.2f} |"
+    )
+say("\n".join(lines))
+
+# %%
+C2 = next(claim for claim in ledger.LEDGER if claim.id == "C2")
+say(f"**C2** {C2.statement}: **{claims.verdict(C2)[0]}**.\n\n{claims.evidence(C2)}")
+
+# %% [markdown]
+# (The first two parts of C2 sum up what [part II](../analogy/02_three_phases.ipynb) had shown. The third was written down
+# before its runs.)
+#
+# ## What "many relations" means
+#
+# B3 says that few relations give no analogy. There are two numbers in it: how many relations the world *uses*, and how many
+# names the vocabulary *has*. We vary both.
+
+# %% tags=["hide-input"]
+table = pd.concat([varied("relations"), varied("names")])
+pair = table["value"].str.split("/", expand=True).astype(int)
+table["in use"], table["names"] = pair[0], pair[1]
+table["vocabulary"] = [
+    "only those" if used == names else f"{names:,}"
+    for used, names in zip(table["in use"], table["names"])
+]
+order = ["only those", "500", "2,000", "10,000"]
+cell = table.groupby(["in use", "vocabulary"])["last_ana_ood"].mean().unstack()[order]
+first = table.groupby(["in use", "vocabulary"])["first_ana_ood"].median().unstack()[order]
+fig, axes = figure("wide", cols=2, aspect=0.75)
+for ax, grid, title in zip(
+    axes,
+    (cell, first),
+    ("held-out analogies right at the end", "first step with .9 right (median)"),
+):
+    ax.imshow(grid.fillna(grid.max().max()).to_numpy(), cmap="cividis" if ax is axes[0] else "cividis_r", aspect="auto")
+    for i in range(grid.shape[0]):
+        for j in range(grid.shape[1]):
+            value = grid.iloc[i, j]
+            text = "never" if pd.isna(value) else f"{value:.2f}" if ax is axes[0] else f"{value:.0f}"
+            ax.text(j, i, text, ha="center", va="center", fontsize=8, bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1})
+    ax.set_xticks(range(len(order)), order, fontsize=8)
+    ax.set_yticks(range(len(grid)), grid.index)
+    ax.set(xlabel="names in the vocabulary", title=title)
+    ax.grid(False)
+axes[0].set_ylabel("relations in use")
+show(
+    fig,
+    "Held-out analogies right at the end, and the first step with nine tenths right, by relations in use and names in the "
+    "vocabulary. Right at the end: "
+    + "; ".join(
+        f"{used} in use: " + ", ".join(f"{name} {cell.loc[used, name]:.2f}" for name in order)
+        for used in cell.index
+    )
+    + ".",
+    "Relations in use by names in the vocabulary; eight seeds a cell, 1000 steps.",
+)
+
+# %%
+in_use = cell.loc[210].min() - cell.loc[105].max()
+by_names = cell.loc[210].max() - cell.loc[210].min()
+assert cell.loc[[14, 30, 60]].max().max() < 0.3
+say(
+    f"With 105 relations in use or fewer, at most {cell.loc[:105].max().max():.2f} of held-out analogies are right, whatever the "
+    f"vocabulary. With 210 in use: {', '.join(f'{name} names {cell.loc[210, name]:.2f}' for name in order)}. **What counts is how many "
+    "relations are in use.** A vocabulary of strangers changes the date: "
+    + ", ".join(f"{name} {first.loc[210, name]:.0f}" for name in order)
+    + " steps (medians of the seeds that get there)."
+)
+
+# %% [markdown]
+# "In use" has a catch of its own. With fewer relations than pairs, one relation name stands for several pairs, and the short
+# cut of composition is gone ([What it depends on](../analogy/03_what_it_depends_on.ipynb)). So this table cannot tell a
+# need for *many* relations from a need for *one relation a pair*.
+#
+# ## Doubts
+#
+# *One size.* The strangers' effect on the date is that of ten thousand names on a world of thirty entities. *Names or
+# temperature?* More names make the softmax larger and the early gradients stronger; we have not taken that apart. *Adam.* The
+# lemma does not speak of it; what we show here is measured, not derived.
+
+# %% [markdown]
+# ## Summary
+#
+# - Paper B's unused relation names are paper A's unseen tokens, and they collapse in the same way.
+# - They act as one, so 64 weighted rows can stand for them. Leaving them out gives another loss.
+# - How many relations are *in use* decides whether there is analogy. How many names the vocabulary has does not.
+
+# %% [markdown]
+# ## What would change our mind
+#
+# If worlds with fewer relations than pairs drew analogies once their vocabulary was large enough, the names would count
+# after all. If the unused rows stayed apart under an optimiser that learns the task as fast, the collapse would be Adam's and
+# not the softmax's.
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. One row for all** (medium, 20 minutes). Train with `stand_ins=1`. One row has only itself to agree with. Where does the
+# loss leave that of the exact softmax, and why at the start?
+#
+# **2. The mass of strangers** (medium, 20 minutes). For a trained model, sum the probabilities of all unused names over the training
+# facts, at the start and at the end. How much of the first loss is theirs?
+#
+# Worked solutions stand on [their own page](../solutions/bridge_solutions.ipynb).
+
+# %% [markdown]
+# ## Next
+#
+# [Cure against alignment](02_cure_against_alignment.ipynb): paper A protects rows from training, paper B needs training to move
+# them. Both at once?
