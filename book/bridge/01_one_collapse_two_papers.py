@@ -140,8 +140,8 @@ for arm in ARMS:
 assert last["no decay"]["unused_cosine"].min() > last["no decay"]["used_cosine"].max()
 
 # %% [markdown]
-# Decay is not what brings them together. The softmax does: every batch pushes all names that are not the answer the
-# same way, and names that are never the answer know no other push.
+# Decay is not what brings them together, though it finishes the job. The softmax does it: every batch pushes all names
+# that are not the answer the same way, and names that are never the answer know no other push.
 #
 # ## Ten thousand rows, sixty-four, or none
 #
@@ -290,11 +290,21 @@ say(
 # %% [markdown]
 # ## Exercises
 #
-# **1. One row for all** (medium, 20 minutes). Train with `stand_ins=1`. One row has only itself to agree with. Where does the
-# loss leave that of the exact softmax, and why at the start?
-#
-# **2. The mass of strangers** (medium, 20 minutes). For a trained model, sum the probabilities of all unused names over the training
-# facts, at the start and at the end. How much of the first loss is theirs?
+# **1. The mass of strangers** (easy, 15 minutes). Given logits and the ids of some names, what is the mean probability, over
+# prompts, that the answer is one of them? Then use it on a model of this chapter, for all unused names, at the start and at
+# the end. How much of the first loss is theirs?
+
+
+# %%
+def mass_of_names(logits, names):
+    """Mean over prompts of the probability of all `names` together; `logits` are [prompts, tokens]."""
+
+
+exercises.check_mass_of_names(mass_of_names)
+
+# %% [markdown]
+# **2. One row for all** (medium, 20 minutes). Train with `stand_ins=1`. One row has only itself to agree with. Where does the
+# loss leave that of the exact softmax, and why there?
 #
 # Worked solutions stand on [their own page](../solutions/bridge_solutions.ipynb).
 

@@ -12,6 +12,7 @@ from lib.exercises.analogy import (
     check_lead,
     check_sustained,
 )
+from lib.exercises.bridge import check_mass_of_names, check_rows_to_refresh
 from lib.exercises.models import check_can_be_translation, check_scores_of_known
 from lib.exercises.unseen import (
     check_copy_logits,
@@ -41,4 +42,6 @@ __all__ = [
     "check_ends",
     "check_best_share",
     "check_can_be_translation",
+    "check_mass_of_names",
+    "check_rows_to_refresh",
 ]

@@ -515,3 +515,37 @@ def test_can_be_translation():
     ):
         said = exercises.check_can_be_translation(wrong)
         assert said.startswith("Not yet") and hint in said, said
+
+
+def test_mass_of_names():
+    right = lambda logits, names: float(logits.softmax(1)[:, names].sum(1).mean())  # noqa: E731
+    assert exercises.check_mass_of_names(right).startswith("Right")
+    for wrong, hint in (
+        (lambda logits, names: float(logits.softmax(1)[:, names].mean()), "mean over names"),
+        (lambda logits, names: float(logits.softmax(1)[:, names].sum()), "sum over prompts"),
+        (lambda logits, names: float(logits.softmax(0)[:, names].sum(1).mean()), "over prompts"),
+        (
+            lambda logits, names: float(logits[:, names].softmax(1).sum(1).mean()),
+            "these names only",
+        ),
+        (lambda logits, names: len(names) / logits.shape[1], "instead of"),
+        (lambda logits, names: None, "returns nothing"),
+    ):
+        said = exercises.check_mass_of_names(wrong)
+        assert said.startswith("Not yet") and hint in said, said
+
+
+def test_rows_to_refresh():
+    used = lambda batches: set(torch.cat(batches).flatten().tolist())  # noqa: E731
+    every = lambda d_vocab: set(range(d_vocab))  # noqa: E731
+    right = lambda batches, d_vocab: every(d_vocab) - used(batches)  # noqa: E731
+    assert exercises.check_rows_to_refresh(right).startswith("Right")
+    for wrong, hint in (
+        (lambda batches, d_vocab: used(batches), "in use"),
+        (lambda batches, d_vocab: every(d_vocab) - used(batches[-1:]), "last batch"),
+        (lambda batches, d_vocab: every(max(used(batches))) - used(batches), "largest token"),
+        (lambda batches, d_vocab: every(d_vocab), "by hand"),
+        (lambda batches, d_vocab: None, "returns nothing"),
+    ):
+        said = exercises.check_rows_to_refresh(wrong)
+        assert said.startswith("Not yet") and hint in said, said
