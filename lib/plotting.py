@@ -65,6 +65,10 @@ CONDITIONS: dict[str, Look] = {
     "reset_half+copy": Look("reset until half-way + copy", GREEN, ">", ":"),
     "standard_slow": Look("standard, slow embedding", ORANGE, "1", ":"),
     "copy_slow": Look("copy, slow embedding", GREEN, "2", "--"),
+    "freeze_rows": Look("freeze unused rows", PURPLE, "p", "--"),
+    "refresh": Look("refresh unused rows", BLUE, "h", "-"),
+    "stand_ins": Look("stand-ins", SKY, "D", "--"),
+    "dropped": Look("unused names dropped", ORANGE, "v", "-."),
     # kinds of facts in the analogy task
     "atomic": Look("atomic", BLACK, "o", ":"),
     "comp_id": Look("compositions, trained", GREEN, "s", "--"),

@@ -30,7 +30,7 @@ import torch
 from lib import exercises, geometry
 from lib.generators import prompts, stream
 from lib.language_models import load, positions, run, tokens
-from lib.ledger import functors as found_in
+from lib.model_sweeps import KINDS_OF_PROMPT
 from lib.plotting import PALETTE, figure, say, show, style
 
 style()
@@ -61,7 +61,7 @@ torch.set_num_threads(2)
 # %%
 model = load("gemma-3-270m")
 config = prompts.PromptConfig(entities=3, shown=1)
-asked = prompts.analogy_prompts(config, 24, stream(0, "chapter"))
+asked = prompts.analogy_prompts(config, 12, stream(0, "chapter"))
 print(asked[0].text, "_")
 print(f"right: {asked[0].answer}   wrong: {', '.join(asked[0].candidates)}")
 
@@ -144,8 +144,8 @@ top = stored[
     stored["depth"] == stored.groupby("model")["depth"].transform("max")
 ]
 lines = [
-    "| model | prompts | chance | beats the other candidates | first of all tokens | correlation, normalised | its control | raw |",
-    "|---" * 8 + "|",
+    "| model | prompts | one of n | shown ruled out | beats the other candidates | first of all tokens | correlation, normalised | its control | raw |",
+    "|---" * 9 + "|",
 ]
 
 
@@ -161,7 +161,10 @@ def told(values):
 for (model_name, prompt), rows in top.groupby(
     ["model", "prompt"], sort=False
 ):
-    n = int(prompt[0]) if prompt[0].isdigit() else 3
+    kind = KINDS_OF_PROMPT[prompt]
+    by_chance = (
+        f"{1 / kind.entities:.2f} | {1 / (kind.entities - kind.shown):.2f}"
+    )
     columns = (
         "among",
         "first",
@@ -171,15 +174,16 @@ for (model_name, prompt), rows in top.groupby(
     )
     cells = " | ".join(told(rows[column]) for column in columns)
     lines.append(
-        f"| {NAMES[model_name]} | {prompt} | {1 / n:.2f} | {cells} |"
+        f"| {NAMES[model_name]} | {prompt} | {by_chance} | {cells} |"
     )
 say("\n".join(lines))
 
 # %% [markdown]
 # Read the columns one by one.
 #
-# - *Does the model solve them?* Compare with chance. The base shows one analogy of three, with letters. With two
-#   shown the answer can be had by elimination, and with two entities too.
+# - *Does the model solve them?* Compare with two kinds of luck: any of the n candidates, or any that the prompt has not shown
+#   as somebody's target. The base shows one analogy of three, with letters. With two shown the answer can be had by
+#   elimination, and with two entities too.
 # - *Do the curves run against each other?* The correlation is taken over depths, in each prompt, and then averaged.
 #   Beside it stands the same correlation with the energy of *mismatched* pairs. What the control shows as well cannot be
 #   about the analogy.
@@ -245,7 +249,7 @@ last = at.iloc[-1]
 show(
     fig,
     "Left: energy of the queried source with its own and with wrong targets over depth. Right: the lens's probability, "
-    f"share of answers that beat the candidates, and a linear probe over depth. At the last depth: "
+    "share of answers that beat the candidates, and a linear probe over depth. At the last depth: "
     + ", ".join(f"{name} {value:.2f}" for name, value in last.items())
     + ".",
     "Gemma 3 270M on the base prompts; medians over five seeds, thin lines single seeds.",
@@ -487,7 +491,7 @@ keys = pd.MultiIndex.from_frame(
     steer[["relation", "depth", "direction", "source"]]
 )
 steer["log gain"] = (
-    torch.tensor((steer["p"].to_numpy() / plain.loc[keys].to_numpy()))
+    torch.tensor(steer["p"].to_numpy() / plain.loc[keys].to_numpy())
     .log()
     .numpy()
 )

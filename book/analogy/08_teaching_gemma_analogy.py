@@ -75,7 +75,10 @@ for alphabet, color, mark in zip(("words", "letters"), PALETTE, ("o", "s")):
     axes[1].plot(
         one["step"], one["first"], color=color, marker=mark, label=alphabet
     )
-axes[0].axhline(1 / 3, color="black", linestyle=":", label="chance")
+axes[0].axhline(1 / 3, color="black", linestyle=":", label="one of three")
+axes[0].axhline(
+    1 / 2, color="black", linestyle="--", label="the shown one ruled out"
+)
 for ax, title in zip(
     axes, ("beats the other candidates", "first of all tokens")
 ):
@@ -110,27 +113,32 @@ among = {
     for alphabet in ("words", "letters")
 }
 n = record["config"]["prompts"]
-margin = 2 * (2 / 9 / n) ** 0.5  # two standard errors of a share of one third
+ruled_out = 1 / 2
+margin = 2 * (ruled_out * (1 - ruled_out) / n) ** 0.5  # two standard errors
 learned = {
-    alphabet: share > 1 / 3 + margin for alphabet, share in among.items()
+    alphabet: share > ruled_out + margin for alphabet, share in among.items()
 }
+assert all(abs(at.loc[(a, 0), "among"] - among[a]) > 0.2 for a in among)
 say(
-    f"Whole vocabulary: words {first['words']:.2f} to {end['words']:.2f}, letters {first['letters']:.2f} to "
+    f"First of the whole vocabulary: words {first['words']:.2f} to {end['words']:.2f}, letters {first['letters']:.2f} to "
     f"{end['letters']:.2f}. Among the three candidates at the end: words {among['words']:.2f}, letters "
-    f"{among['letters']:.2f}. With {n} prompts, anything below {1 / 3 + margin:.2f} may be chance. "
+    f"{among['letters']:.2f}. "
     + (
         "So it has learned the analogy, and in letters too."
         if all(learned.values())
         else "So it has learned the analogy in words, and not in letters."
         if learned["words"]
-        else "**So it has learned the form of an answer, and not the analogy.** It knows which three tokens may stand "
-        "there, and not which of them."
+        else f"But who only rules out the target that the prompt has shown is right half of the time, and with {n} prompts "
+        f"anything below {ruled_out + margin:.2f} may be just that. **So it has learned the form of an answer, and not the "
+        "analogy**, and it has learned the form in letters too, which training never showed."
     )
 )
 
 # %% [markdown]
-# Keep the two panels apart. To put the answer first of all tokens, it is enough to learn that one of the second category's
-# entities has to follow. To beat the other candidates, the relations have to be used, or a short cut has to be found.
+# Keep three skills apart. To put the answer among the first of all tokens, it is enough to learn that one of the second category's
+# entities has to follow. To be right half of the time, it is enough to know that the shown target is taken. Only for more do the
+# relations have to be used. And mind step 0: before any training the model is *below* one in three. It prefers to repeat the
+# target that was shown.
 #
 # ## The geometry
 #
@@ -238,8 +246,8 @@ say(
 # %% [markdown]
 # ## Exercises
 #
-# **1. A fair chance** (easy, 10 minutes). With three entities and one shown analogy, what share is right for a model that knows
-# the category and avoids what it was shown? What for two shown analogies?
+# **1. A fair chance** (easy, 10 minutes). With $n$ entities and $k$ shown analogies, what share is right for a model that knows
+# the category and rules out what was shown? For which $k$ does a right answer say nothing about analogy?
 #
 # **2. Copying** (medium, 20 minutes). A lazy model answers with the target it has seen last. Draw prompts with
 # `prompts.analogy_prompts` and compute its share. Why is it what it is? (Read how the prompts are balanced.)

@@ -44,23 +44,46 @@ from lib.plotting import say
 # %%
 def spread(values):
     """Median, lowest and highest."""
-    low, middle, high = (round(v, 2) + 0.0 for v in (values.min(), values.median(), values.max()))
+    low, middle, high = (
+        round(v, 2) + 0.0
+        for v in (values.min(), values.median(), values.max())
+    )
     return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def end(arm, column="loss_test"):
     """A column of the language models' last rows, by seed."""
     frame = price(arm)
-    return frame[frame["step"] == frame["step"].max()].set_index("seed")[column]
+    return frame[frame["step"] == frame["step"].max()].set_index("seed")[
+        column
+    ]
 
 
 ROWS = [
     ("let all rows learn", "standard", "as trained", "learn", "standard"),
-    ("... and redraw unused rows at the end", "standard", "mean_cov", None, None),
+    (
+        "... and redraw unused rows at the end",
+        "standard",
+        "mean_cov",
+        None,
+        None,
+    ),
     ("freeze the embedding", "freeze", "as trained", "freeze", "freeze"),
     ("reset it every 100 steps", "reset", "as trained", "reset", "reset"),
-    ("keep unused rows as drawn", "freeze_rows", "as trained", "freeze rows", None),
-    ("redraw unused rows every 50 steps", "refresh", "as trained", "refresh", "refresh"),
+    (
+        "keep unused rows as drawn",
+        "freeze_rows",
+        "as trained",
+        "freeze rows",
+        None,
+    ),
+    (
+        "redraw unused rows every 50 steps",
+        "refresh",
+        "as trained",
+        "refresh",
+        "refresh",
+    ),
 ]
 lines = [
     "| what to do | names seen | all names new | the same with a copy head | new analogies | cost in nats a token |",
@@ -68,10 +91,16 @@ lines = [
 ]
 for what, logic, variant, analogy, text in ROWS:
     plain = ledger.skill(logic, 1000, variant)
-    copy = ledger.skill("copy" if logic == "standard" else f"{logic}+copy", 1000, variant)
+    copy = ledger.skill(
+        "copy" if logic == "standard" else f"{logic}+copy", 1000, variant
+    )
     cells = [spread(plain["seen"]), spread(plain["all"]), spread(copy["all"])]
-    cells.append(spread(at_end(analogy, "acc_ana_ood")) if analogy else "as above")
-    cells.append(spread(end(text) - end("standard")) if text else "not measured")
+    cells.append(
+        spread(at_end(analogy, "acc_ana_ood")) if analogy else "as above"
+    )
+    cells.append(
+        spread(end(text) - end("standard")) if text else "not measured"
+    )
     lines.append(f"| {what} | {' | '.join(cells)} |")
 say("\n".join(lines))
 
@@ -113,14 +142,20 @@ say("\n".join(lines))
 # %%
 lines = ["| rows of the symbols | continued right |", "|---" * 2 + "|"]
 for label, kind, treatment in (
-    ("as transformers makes them for added tokens (mean resizing)", "unused", "resized"),
+    (
+        "as transformers makes them for added tokens (mean resizing)",
+        "unused",
+        "resized",
+    ),
     ("random directions", "unused", "fresh"),
     ("drawn with mean and variances of used rows", "unused", "mean_diag"),
     ("drawn with mean and covariance of used rows", "unused", "mean_cov"),
     ("mean of used rows plus orthogonal directions", "unused", "orthogonal"),
     ("words, for comparison", "words", "none"),
 ):
-    lines.append(f"| {label} | {spread(models.continued(kind, treatment)['right'])} |")
+    lines.append(
+        f"| {label} | {spread(models.continued(kind, treatment)['right'])} |"
+    )
 say("\n".join(lines))
 
 # %% [markdown]
@@ -133,7 +168,10 @@ say("\n".join(lines))
 # of all rows. How bad is how much? Frozen models of part I, with only their unseen rows made worse:
 
 # %%
-lines = ["| unseen rows get | whole answers right, all names unseen |", "|---" * 2 + "|"]
+lines = [
+    "| unseen rows get | whole answers right, all names unseen |",
+    "|---" * 2 + "|",
+]
 for variant, levels, label in (
     ("cosine", (0.0, 0.25, 0.5, 0.75, 0.9), "mean cosine {:g}"),
     ("norm", (1.0, 0.75, 0.5), "{:g} of their length"),
@@ -167,7 +205,13 @@ mine = list(range(20))
 for name, drift in (("fresh", 0.0), ("drifting", 1.0), ("collapsed", 10.0)):
     W[mine] = torch.randn(20, 64, generator=draws) + drift * torch.ones(64)
     W[mine] *= 8 / W[mine].norm(dim=1, keepdim=True)
-    print(f"{name:10}", {what: round(value, 2) for what, value in diagnosis.watch(W, mine).items()})
+    print(
+        f"{name:10}",
+        {
+            what: round(value, 2)
+            for what, value in diagnosis.watch(W, mine).items()
+        },
+    )
 
 # %% [markdown]
 # ## How sure are we?
@@ -184,7 +228,18 @@ table = pd.DataFrame(
     ],
     columns=["id", "claim", "verdict"],
 )
-say("\n".join(["| id | claim | verdict |", "|---" * 3 + "|", *(f"| {r.id} | {r.claim} | {r.verdict} |" for r in table.itertuples())]))
+say(
+    "\n".join(
+        [
+            "| id | claim | verdict |",
+            "|---" * 3 + "|",
+            *(
+                f"| {r.id} | {r.claim} | {r.verdict} |"
+                for r in table.itertuples()
+            ),
+        ]
+    )
+)
 
 # %% [markdown]
 # What nobody should conclude from this book: that a large model fails where a small one does. Paper A saw less similar rows in larger

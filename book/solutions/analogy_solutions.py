@@ -29,7 +29,8 @@ import torch
 
 from lib.analogies import KINDS, AnalogyRun, member_of, train_many
 from lib.ensemble import Ensemble
-from lib.generators import analogy, prompts, stream
+from lib.generators import analogy, stream
+from lib.generators.prompts import PromptConfig, analogy_prompts
 from lib.ledger.analogy import dynamics, hits
 from lib.plotting import say
 
@@ -539,16 +540,16 @@ exercises.check_can_be_translation(words_on_a_line)
 # %% [markdown]
 # ## Teaching Gemma analogy
 #
-# **1. A fair chance.** With one shown analogy two targets are left, so one half. With two shown only one is left, and it is always
-# right: that is elimination, no analogy. So compare with 1/3 only if the model does not use what was shown.
+# **1. A fair chance.** $n - k$ targets are left, so $1 / (n - k)$. With $k = n - 1$ only one is left, and it is always right: that is
+# elimination, no analogy.
 #
 # **2. Copying.** The target mentioned last before the question belongs to the shown analogy, whose source is not the one asked
 # for. So the share is zero, whatever the map.
 
 # %%
-config = prompts.PromptConfig(entities=3, shown=1)
+config = PromptConfig(entities=3, shown=1)
 hits = 0
-asked = prompts.analogy_prompts(config, 90, stream(0, "copying"))
+asked = analogy_prompts(config, 90, stream(0, "copying"))
 for prompt in asked:
     said = prompt.text.replace(".", "").split()
     last = next(word for word in reversed(said) if word in prompt.targets)

@@ -48,7 +48,9 @@ prompts = member.asked["comp_id"][:, :-1]
 def told(step, models):
     logits = models.logits(prompts[None])[0].detach()
     mass = mass_of_names(logits, member.unused.tolist())
-    print(f"step {step:3}: {mass:.3f} of the probability goes to unused names")
+    print(
+        f"step {step:3}: {mass:.3f} of the probability goes to unused names"
+    )
 
 
 train_many([run], observe=told)
@@ -64,7 +66,9 @@ for stand_ins in (None, 64, 1):
     run = AnalogyRun(steps=300, eval_every=100, stand_ins=stand_ins)
     (history,) = train_many([run])[1]
     losses = ", ".join(f"{row['loss']:.2f}" for row in history[1:])
-    print(f"{'exact' if stand_ins is None else f'{stand_ins} rows':8} loss at steps 100, 200, 300: {losses}")
+    print(
+        f"{'exact' if stand_ins is None else f'{stand_ins} rows':8} loss at steps 100, 200, 300: {losses}"
+    )
 
 # %% [markdown]
 # One row stands for all only once all are one. At the start they point in all directions, and a sum of ten thousand different
