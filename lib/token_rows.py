@@ -94,7 +94,7 @@ def mend(
     model: str | Path,
     tokens: Sequence[str],
     method: str,
-    out: Path,
+    out: str | Path,
     seed: int = 0,
     cache: str | Path | None = None,
 ) -> dict[str, Any]:
@@ -104,6 +104,7 @@ def mend(
     that are neither known to be unused, nor found to lie with them, nor named in `tokens`. Raises
     ValueError without tokens, and what `examine`, `repair.draw` and `model_files.rewrite` raise.
     """
+    out = Path(out)
     if not tokens:
         raise ValueError("no tokens: name those that should get new rows")
     if out.exists():  # before anything slow

@@ -601,8 +601,8 @@ exercises.check_can_be_translation(can_be_translation)
 # **2. A relation of your own** (medium, 30 minutes). Write fifteen pairs of a relation that is not in our list. Forecast the
 # share that `relations.in_embedding` finds, from its kind. Then measure.
 #
-# **3. Kind to case** (medium, 20 minutes). Count a hit when the nearest row is the target up to case and leading space.
-# Which relations gain most, and why?
+# **3. Why it misses** (medium, 20 minutes). The table `near` has the nearest row of every pair. For each relation, which share of the
+# misses is the *source* itself in another writing, such as "King" for "king"? What does this say about the search that we made?
 #
 # Worked solutions stand on [their own page](../solutions/analogy_solutions.ipynb).
 

@@ -25,11 +25,7 @@ except ImportError:
         "`lib` is missing: run `pip install -e .` in a clone of this book"
     ) from None
 
-import json
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
 
 import pandas as pd
 import torch
@@ -39,6 +35,7 @@ from lib.generators import stream
 from lib.language_models import load
 from lib.ledger import models
 from lib.plotting import PALETTE, figure, say, show, style
+from lib.token_rows import mend
 
 style()
 torch.set_num_threads(2)
@@ -445,16 +442,15 @@ say("\n\n".join(said))
 # 5. **Watch.** Log the mean cosine and the length of your tokens' rows while you train. Tokens that your data does not
 #    use are collapsing again.
 #
-# Here is the cell to adapt. It mends 26 of Gemma's reserved tokens, and reads what was written down about it.
+# Here is the cell to adapt, which does what the command does. It mends 26 of Gemma's reserved tokens, and shows what was written
+# down beside the new model.
 
 # %%
 del model, W
 with tempfile.TemporaryDirectory() as folder:
-    out = Path(folder) / "gemma-with-symbols"
-    command = [sys.executable, "-m", "lib", "repair", "gemma-3-270m"]
-    command += ["--tokens", "id:6-31", "--out", str(out)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    record = json.loads((out / "repair.json").read_text(encoding="utf-8"))
+    record = mend(
+        "gemma-3-270m", ["id:6-31"], "mean_cov", f"{folder}/gemma-with-symbols"
+    )
 for what in ("model", "method", "seed", "tied"):
     print(f"{what:8} {record[what]}")
 print(f"tokens   {record['tokens'][0]} to {record['tokens'][-1]}")
