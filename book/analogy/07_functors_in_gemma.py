@@ -331,7 +331,10 @@ for relation, (written, single) in sorted(counts.items()):
 # - two sources with one target must have one embedding: a *many-to-one* relation is out;
 # - if the relation is its own inverse, e_s = e_t + f as well, so f = 0: *opposites* are out.
 #
-# Only one-to-one relations can be a translation. For each pair, f is the mean of e_t - e_s over the *other* pairs (those
+# Only one-to-one relations can be a translation. And one control is a must: how often is the target the source's nearest neighbour
+# anyway, without any f {cite}`linzen2016issues`?
+#
+# For each pair, f is the mean of e_t - e_s over the *other* pairs (those
 # that share no word with it). Then we look for the row nearest to e_s + f, the source left out. Live, for capitals:
 
 # %%
