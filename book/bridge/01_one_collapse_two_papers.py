@@ -397,5 +397,5 @@ exercises.check_mass_of_names(mass_of_names)
 # %% [markdown]
 # ## Next
 #
-# [Cure against alignment](02_cure_against_alignment.ipynb): paper A protects rows from training, paper B needs training to move
-# them. Both at once?
+# Paper A protects rows from training, paper B needs training to move them. Can one have both? That chapter is to come. The
+# [claims ledger](claims.ipynb) has what is known so far.

@@ -74,37 +74,3 @@ for stand_ins in (None, 64, 1):
 # One row stands for all only once all are one. At the start they point in all directions, and a sum of ten thousand different
 # exponentials is better known than one of them times ten thousand. Later the curves meet: the collapse has made the approximation
 # true.
-
-# %% [markdown]
-# ## Cure against alignment
-#
-# **1. Which rows?** All but those that stood in any batch. Rows beyond the largest token count too: nothing has used them.
-
-
-# %%
-def rows_to_refresh(batches, d_vocab):
-    """Ids of all rows that no batch has held, as a set; `batches` is a list of tensors of token ids."""
-    used = set()
-    for batch in batches:
-        used.update(batch.flatten().tolist())
-    return set(range(d_vocab)) - used
-
-
-exercises.check_rows_to_refresh(rows_to_refresh)
-
-# %% [markdown]
-# **2. Forgetting slowly.** Keep, for each token, the number of the last batch that held it, and call a row used while that is less
-# than a hundred batches ago. A name that occurs once in a thousand batches then loses its row nine times in ten before it is asked
-# for again. What it had learned is gone. So the rule has to know how rare the rarest names are that you want to keep.
-#
-# **3. Reset half of the rows.** Copy `Reset` and redraw `parameter[targets]` only. Facts within the first category stay; those within
-# the second have to be learned again after each reset, and so do all analogies, since their answers are targets. Partners can come
-# together only as far as a hundred steps carry.
-#
-# ## Advice
-#
-# **1. Your own bill.** There is no one answer. Redrawing costs one covariance of the used rows, $d \times d$ numbers, and one pass over the
-# table; it is cheap next to a single step of training for any model that has more than one layer.
-#
-# **2. An alarm.** Subclass what `watcher` returns, or write a callback with `on_log` that reads `state.log_history[-1]` and sets
-# `control.should_training_stop = True`. The order matters: yours has to come after the watcher in `callbacks`.

@@ -449,7 +449,10 @@ say("\n\n".join(said))
 del model, W
 with tempfile.TemporaryDirectory() as folder:
     record = mend(
-        "gemma-3-270m", ["id:6-31"], "mean_cov", f"{folder}/gemma-with-symbols"
+        "gemma-3-270m",
+        ["id:6-31"],
+        "mean_cov",
+        f"{folder}/gemma-with-symbols",
     )
 for what in ("model", "method", "seed", "tied"):
     print(f"{what:8} {record[what]}")
