@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -148,7 +149,10 @@ def no_access(address: str) -> str:
 
 def package(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with warnings.catch_warnings():
+            # tqdm says so on its first import in a notebook without widgets
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != name.split(".")[0]:
             raise

@@ -204,7 +204,7 @@ class Teaching:
 
 
 def teaching_cells() -> list[Teaching]:
-    """One run: each takes a quarter of an hour."""
+    """One run: each takes half an hour or so."""
     task = PromptConfig(entities=3, shown=1, alphabet="words")
     return [Teaching(TuningConfig(task, batch=8, steps=100, eval_every=10, seed=10))]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lib.configuration import nearest
 from lib.generators import stream
 from lib.models.transformer import TransformerConfig
-from lib.repair import DRAWS, draw, moments
+from lib.repair import draw, moments
 
 
 @runtime_checkable
@@ -123,18 +123,20 @@ class FreezeRows(Learn):
 class Refresh(Learn):
     """Every `every` steps redraw the rows that no batch has held so far; all other rows learn.
 
-    New rows have mean and (shrunk) covariance of the rows in use, each matrix its own, and no moments.
+    New rows have mean and (shrunk) covariance of the rows in use, each matrix its own. They start
+    without a first moment, and with the used rows' mean second moment: Adam counts steps for all
+    rows together, so that with an empty one it would take steps several times too large.
     Ours: what `Reset` does for unseen tokens, without taking from seen ones what they have learned.
     """
 
     every: int = 50
-    method: str = "mean_cov"  # see lib.repair.DRAWS
+    method: str = "mean_cov"  # or mean_diag, see lib.repair.DRAWS
     _used: set[int] = field(default_factory=set, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.every < 1:
             raise ValueError(f"every is {self.every}: refresh after at least one step")
-        nearest("method", self.method, DRAWS)
+        nearest("method", self.method, ("mean_cov", "mean_diag"))  # however many rows
 
     def trained(self, model: Model) -> list[nn.Parameter]:
         self._used.clear()  # a configuration may serve several runs
@@ -150,9 +152,13 @@ class Refresh(Learn):
         generator = stream(seed, "refresh", step)
         with torch.no_grad():
             for parameter in model.embedding_parameters():
-                used = moments(parameter.detach().cpu(), sorted(self._used))
-                parameter[unused] = draw(*used, len(unused), self.method, generator).to(parameter)
+                used = sorted(self._used)
+                like = moments(parameter.detach().cpu(), used)
+                parameter[unused] = draw(*like, len(unused), self.method, generator).to(parameter)
+                second = optimizer.state.get(parameter, {}).get("exp_avg_sq")
                 _clear(optimizer, parameter, unused)
+                if second is not None:
+                    second[unused] = second[used].mean(dim=0)
 
 
 def _clear(optimizer: Optimiser, parameter: nn.Parameter, rows: list[int] | None = None) -> None:

@@ -83,10 +83,16 @@ shown("B", 6, 11)
 shown("B", 12, 18)
 
 # %% [markdown]
-# Claims of our own have a C. They were registered in the same way.
+# Claims of our own have a C. They were registered in the same way, but for those that sum up earlier runs ([methods](../methods.md)).
 
 # %%
-shown("ours", 1, 14)
+shown("ours", 1, 4)
+
+# %%
+shown("ours", 5, 11)
+
+# %%
+shown("ours", 12, 14)
 
 # %% [markdown]
 # ## Check it yourself

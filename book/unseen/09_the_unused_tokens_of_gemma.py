@@ -25,6 +25,7 @@ except ImportError:
         "`lib` is missing: run `pip install -e .` in a clone of this book"
     ) from None
 
+import gc
 import tempfile
 
 import pandas as pd
@@ -94,22 +95,24 @@ print(middle.map(lambda value: f"{value:.2f}").to_string())
 # %%
 per_set = stored.groupby("symbols")["cosine"].median()
 norm = stored.groupby("symbols")["norm"].median()
+rank = stored.groupby("symbols")["effective_rank"].median()
 assert (
     per_set[["unused", "unused_high"]].min()
     > per_set[["letters", "words", "random", "late"]].max()
 )
 assert norm.max() / norm.min() < 1.02
 say(
-    f"**The rows of unused tokens are nearly one vector.** The mean cosine of the low ones is "
-    f"{per_set['all unused']:.2f}, that of as many used ones {per_set['as many used']:.2f}. All rows are equally long, "
-    "so length gives nothing away here."
+    f"**The rows of unused tokens share most of one direction.** The mean cosine of the low ones is "
+    f"{per_set['all unused']:.2f}, that of as many used ones {per_set['as many used']:.2f}. "
+    f"The {len(next(iter(found.groups.values())))} rows use {rank['all unused']:.0f} directions where used ones use {rank['as many used']:.0f} (effective rank). "
+    "All rows are equally long, so length gives nothing away here."
 )
 
 # %% [markdown]
 # Two things deserve a second look. *Letters* are much alike too, yet every text is full of them. They share a
 # role, and a common part says nothing about what each has of its own. So a cosine is no verdict. And the set
-# called `hidden` has a cosine as high as the unused ones, though nothing in its names is reserved. Where does it come
-# from?
+# called `hidden` has a cosine as high as the unused ones, though nothing in its names is reserved. It was *chosen* for
+# that, by the detector that comes next.
 #
 # ## A detector
 #
@@ -118,11 +121,11 @@ say(
 # direction is its **score**. (A known row is left out when its own score is computed; it must not be its own witness.)
 # Land and Bartolo look for under-trained tokens in much the same way {cite}`land2024fishing`.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 (one,) = found.matrices.values()
 report.scores(one, found.groups)
 
-# %%
+# %% tags=["nbval-ignore-output"]
 lone = [i for i in one.hidden if float(one.score[i]) > 0.95]
 assert one.collapsed and len(lone) > 500
 say(
@@ -133,16 +136,16 @@ say(
 # %% [markdown]
 # Which tokens are these? The worst ones:
 
-# %%
+# %% tags=["nbval-ignore-output"]
 for row in diagnosis.table(one, found.names, 24):
     print(
         f"{row['id']:7}  score {row['score']:.3f}   {ascii(row['token']) if not row['token'].isprintable() else row['token']}"
     )
 
 # %% [markdown]
-# Scraps of program code and of file names, words of rare scripts. The tokenizer learned them from one collection of
-# texts, and the model was trained on another in which they hardly occur. So they are unseen tokens in all but name.
-# Or so it seems. *A direction proves no cause.* What we can do is to count how often the detector is wrong where the
+# Scraps of program code and of file names, words of rare scripts. Our guess: the tokenizer learned them from one collection
+# of texts, and the model was trained on another in which they hardly occur, so that they are unseen tokens in all but
+# name. *A direction proves no cause.* What we can do is to count how often the detector is wrong where the
 # truth is known.
 #
 # ## How often is it wrong?
@@ -207,14 +210,13 @@ say(
 # present token and says what came next. It needs no meaning, only to tell tokens apart. So: 12 random tokens, then the
 # same again. Nothing is trained. Only the argmax over the whole vocabulary counts.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 LIVE = [
     ("letters", "none"),
     ("words", "none"),
     ("unused", "none"),
     ("hidden", "none"),
     ("unused", "mean_cov"),
-    ("unused", "resized"),
 ]
 live = {}
 for kind, method in LIVE:
@@ -241,9 +243,9 @@ say(
 
 # %% [markdown]
 # What was drawn? For each of the 26 tokens a normal draw with mean and covariance of the used rows, made as long as
-# the old row. The last line is what `transformers` itself gives to tokens that you *add*: it also takes mean and
-# covariance {cite}`hewitt2021init`, but it scales the covariance down to almost nothing. Such rows are one vector from
-# the start. That is kind to the model's other outputs, and leaves the telling apart to your fine-tuning.
+# the old row. What `transformers` itself gives to tokens that you *add* is close to it: also a draw with mean and covariance
+# {cite}`hewitt2021init`, but with the covariance scaled down to almost nothing. Such rows are one vector from the start. That is kind
+# to the model's other outputs, and leaves the telling apart to your fine-tuning. It stands in the table below as *resized*.
 #
 # ### All sets, all treatments
 #
@@ -256,30 +258,32 @@ spread = twelve.groupby(["symbols", "treatment"])[["right", "among"]].agg(
     ["median", "min", "max"]
 )
 print(
-    f"{twelve['seed'].nunique()} seeds of 40 sequences; right: whole vocabulary, among: the 26"
+    f"{twelve['seed'].nunique()} seeds of 40 sequences; right: whole vocabulary, among: the 26 (chance {1 / 26:.2f})"
 )
 print(spread.map(lambda share: f"{share:.2f}").to_string())
 
 # %%
 right = twelve.groupby(["symbols", "treatment"])["right"].median()
 assert right["unused", "none"] < 0.05 and right["hidden", "none"] < 0.1
-assert right["unused", "swapped"] > 0.3
 controls = right["unused"][["fresh", "stretched"]]
 assert controls.max() < right["unused", "mean_cov"] - 0.3
+assert right["unused", "resized"] < 0.05
 say(
     f"Unused tokens: {right['unused', 'none']:.2f}; those that the detector found: {right['hidden', 'none']:.2f}. With "
-    f"rows drawn like used ones: {right['unused', 'mean_cov']:.2f}, words have {right['words', 'none']:.2f}. Two controls "
-    f"fail: random directions ({controls['fresh']:.2f}) and own parts stretched ({controls['stretched']:.2f}). So being "
-    "far apart is not enough. The rows have to lie where the model's own rows lie."
+    f"rows drawn like used ones: {right['unused', 'mean_cov']:.2f}, with the used rows' mean and orthogonal directions around it "
+    f"{right['unused', 'orthogonal']:.2f}; words have {right['words', 'none']:.2f}. Mean resizing leaves them at {right['unused', 'resized']:.2f}. Two controls fail: random directions without that mean "
+    f"({controls['fresh']:.2f}), and own parts stretched where they lie ({controls['stretched']:.2f}). So being far apart is not enough. What "
+    "helps is to be apart *around the used rows' mean*; their covariance is not needed."
 )
 
+# %% [markdown]
+# (*Swapped* gives the unused tokens the very rows of nouns. It has to do as nouns do, since exchanging rows of a tied matrix only
+# renames tokens. It is a check of our machinery, and no finding.)
+
 # %%
-assert abs(right["unused", "swapped"] - right["words", "none"]) < 0.02
+assert abs(right["unused", "swapped"] - right["words", "none"]) < 1e-6
 
 # %% [markdown]
-# The control *swapped* gives the unused tokens the very rows of nouns. Then they do as well as the nouns, to the last
-# digit. A token's number means nothing: all that a token is, is its row.
-#
 # Does it depend on how many tokens come before they are begun again?
 
 # %%
@@ -328,8 +332,12 @@ ax.set(xlabel="layer", ylabel="attention of the best head")
 ax.legend()
 show(
     fig,
-    "Attention to the token after the first occurrence by layer, for five sets of symbols. Peaks near layers 5 and 11 "
-    "are high for words and redrawn rows, and low for unused and detected tokens.",
+    "Attention to the token after the first occurrence by layer, for five sets of symbols. Highest over layers: "
+    + ", ".join(
+        f"{label} {heights[kind, method]:.2f}"
+        for kind, method, label in shown_sets
+    )
+    + ".",
     "Induction heads by layer: medians over ten seeds.",
 )
 
@@ -339,20 +347,21 @@ assert heights["unused", "mean_cov"] > 0.7 * heights["words", "none"]
 assert heights["unused", "stretched"] > heights["unused", "none"]
 say(
     f"With words the best head puts {heights['words', 'none']:.2f} of its attention on the right place, with unused "
-    f"tokens {heights['unused', 'none']:.2f}. Stretched rows bring it to {heights['unused', 'stretched']:.2f}: they can be "
-    "told apart on the way in. On the way out they still fail."
+    f"tokens {heights['unused', 'none']:.2f}. Stretched rows bring it to {heights['unused', 'stretched']:.2f}, more than half-way, "
+    "and yet nothing is continued right."
 )
 
 # %% [markdown]
-# That last line is the lesson of [chapter 7](07_repair_without_training.ipynb) again. A tied row has two jobs, to be
-# told apart when it is read and to be hit when it is written. Stretching does the first one only.
+# That fits the lesson of [chapter 7](07_repair_without_training.ipynb). A tied row has two jobs, to be told apart when it is read and
+# to be hit when it is written. Stretched rows seem to do some of the first and none of the second. (To be sure one would have to
+# change the two sides apart, in a model with two matrices.)
 #
 # ## Fine-tuning
 #
 # Perhaps this does not matter, since fine-tuning moves the rows anyway. Paper A says it matters: ten times the steps.
 # We fine-tune all weights of Gemma 3 270M on the puzzles of [chapter 1](01_symbols_in_context.ipynb), two chains of two
-# implications, with 26 names. The names are letters, words, random used tokens or unused tokens. A run ends when two
-# evaluations in a row have 90 % of whole answers right on problems that training did not draw.
+# implications, with 26 names. The names are letters, words, random used tokens or unused tokens. We look every five
+# steps, and a run ends when two looks in a row have 90 % of whole answers right on problems that training did not draw.
 
 # %%
 ARMS = [
@@ -399,8 +408,10 @@ ax.set(
 ax.legend()
 show(
     fig,
-    "Whole answers right over steps of fine-tuning for six sets of symbols, one line a seed. Unused tokens as they are "
-    "rise last by far; redrawn ones rise with words and letters.",
+    "Whole answers right over steps of fine-tuning for six sets of symbols, one line a seed. Median step of the first of two looks "
+    "with 90 %: "
+    + ", ".join(f"{label} {s.median():.0f}" for label, s in steps.items())
+    + ".",
     "Held-out answers while Gemma 3 270M is fine-tuned, every seed.",
 )
 
@@ -415,7 +426,7 @@ say(
 )
 
 # %% [markdown]
-# So the slowness is real, and it can be removed in a second, before training begins.
+# So the slowness is real, if smaller here than in the paper, and it can be removed before training begins.
 
 # %%
 said = []
@@ -447,6 +458,7 @@ say("\n\n".join(said))
 
 # %%
 del model, W
+gc.collect()  # the loaded model is in the way of another copy
 with tempfile.TemporaryDirectory() as folder:
     record = mend(
         "gemma-3-270m",
@@ -472,16 +484,16 @@ assert before - after > 0.3
 # %% [markdown]
 # ## Summary
 #
-# - The rows of Gemma's reserved tokens are nearly one vector, and so are thousands of others that no name gives away.
+# - The rows of Gemma's reserved tokens share most of one direction, and so do thousands of others that no name gives away.
 # - The model cannot copy such tokens. With rows drawn like used ones it can, without a step of training.
-# - Fine-tuning with unused tokens is slow; with redrawn ones it is not.
-# - Being far apart is not enough: random directions and stretched rows fail.
+# - Fine-tuning with unused tokens is slow; with redrawn ones it is as quick as with words.
+# - Being far apart is not enough: it has to be around the used rows' mean.
 
 # %% [markdown]
 # ## What would change our mind
 #
 # If tokens with a high score were found in quantity in Gemma's training text, "hardly trained" would be the wrong story
-# about them. If random directions did as well as draws with mean and covariance, it would be about distance alone. If
+# about them. If random directions without the used rows' mean did as well as with it, it would be about distance alone. If
 # redrawn tokens fell behind words later in fine-tuning, or on a task that needs more than copying, then the repair would
 # be a good start and no more.
 

@@ -55,7 +55,7 @@ STATEMENTS = {
     "C1": "Bounded features and small steps suffice: gradient descent brings unembedding rows of labels "
     "that never occur closer at every step, also without decay, and however likely they are",
     "C2": "A few rows with logit + log(K/R) can stand for thousands of names that never occur; leaving the "
-    "names out is another task",
+    "names out gives another loss",
     "C3": "Tokens with collapsed rows cannot be copied, in a toy and in Gemma; rows drawn like used ones "
     "mend it, untrained",
     "C4": "Collapse hurts by degrees: unseen rows that share a direction in part, or are too short, cost "
@@ -68,7 +68,7 @@ STATEMENTS = {
     "C9": "Rows that no batch has used, redrawn again and again, keep unseen names usable, let analogy "
     "emerge, and cost a language model little",
     "C10": "Rows redrawn before fine-tuning make unused tokens as quick to learn as words",
-    "C11": "One-to-one relations between words are nearly one translation in Gemma; opposites are none",
+    "C11": "One-to-one relations between words are nearly one translation in Gemma, and adding it is used",
     "C12": "Rows aligned by hand before training bring held-out analogies sooner",
     "C13": "The source's value says which answer; attention only has to have the right amount",
     "C14": "The mean e_t - e_s carries over: added to another source it turns answers into their partners",
