@@ -347,8 +347,8 @@ assert heights["unused", "mean_cov"] > 0.7 * heights["words", "none"]
 assert heights["unused", "stretched"] > heights["unused", "none"]
 say(
     f"With words the best head puts {heights['words', 'none']:.2f} of its attention on the right place, with unused "
-    f"tokens {heights['unused', 'none']:.2f}. Stretched rows bring it to {heights['unused', 'stretched']:.2f}, more than half-way, "
-    "and yet nothing is continued right."
+    f"tokens {heights['unused', 'none']:.2f}. Stretched rows bring it to {heights['unused', 'stretched']:.2f}"
+    f", and yet {right['unused', 'stretched']:.2f} is continued right."
 )
 
 # %% [markdown]
