@@ -582,9 +582,7 @@ show(
 )
 
 # %%
-fresh = (
-    at_one.drop(columns=[]).unstack("direction").drop(["capital", "opposite"])
-)
+fresh = at_one.unstack("direction").drop(["capital", "opposite"])
 assert (fresh["mean difference"] > fresh["other relation"]).all()
 assert (fresh["random"] < fresh["mean difference"]).all()
 first = steer[

@@ -68,7 +68,7 @@ STATEMENTS = {
     "C9": "Rows that no batch has used, redrawn again and again, keep unseen names usable, let analogy "
     "emerge, and cost a language model little",
     "C10": "Rows redrawn before fine-tuning make unused tokens as quick to learn as words",
-    "C11": "One-to-one relations between words are nearly one translation in Gemma, and adding it is used",
+    "C11": "One-to-one relations between words are nearly one translation in Gemma, and adding it moves the answer",
     "C12": "Rows aligned by hand before training bring held-out analogies sooner",
     "C13": "The source's value says which answer; attention only has to have the right amount",
     "C14": "The mean e_t - e_s carries over: added to another source it turns answers into their partners",
