@@ -53,7 +53,7 @@ def told(step, models):
     )
 
 
-train_many([run], observe=told)
+_ = train_many([run], observe=told)
 
 # %% [markdown]
 # At the start nearly all of it, since nearly all rows are theirs: $\log$ of ten thousand instead of $\log$ of some hundred names. Pushing

@@ -161,7 +161,8 @@ def first_move(forget_moments):
     """How far fresh entries move without a gradient, in step sizes."""
     config, model, optimizer = started(Reset(every=50))
     go_on(config, model, optimizer, range(50))
-    old = optimizer.state[model.W_E]
+    state = optimizer.state[model.W_E]
+    old = {name: value.clone() for name, value in state.items()}
     config.policy.before_step(model, optimizer, 50, config.seed)
     if not forget_moments:
         optimizer.state[model.W_E] = old

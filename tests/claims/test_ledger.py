@@ -32,7 +32,7 @@ def test_each_subclaim_has_the_seeds_it_needs(claim):
 
 
 # Registered, and not (all) run yet. This list only gets shorter: what is stored must leave it.
-TO_COME = {"refresh_choice", "refresh", "price"}
+TO_COME = {"refresh", "price"}
 
 
 def test_every_sweep_is_stored_whole_but_for_what_is_to_come():

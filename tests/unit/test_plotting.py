@@ -87,6 +87,8 @@ def test_conditions_can_be_told_apart_without_red_and_green():
             "sgd_momentum",
         ],
         ["seen", "unseen", "special"],
+        ["standard", "stand_ins", "dropped"],
+        ["standard", "freeze", "reset", "reset_half", "freeze_rows", "refresh"],
         ["standard", "copy", "reset", "reset+copy", "reset_half", "reset_half+copy"],
         [
             "as trained",
