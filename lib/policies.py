@@ -129,7 +129,7 @@ class Refresh(Learn):
     Ours: what `Reset` does for unseen tokens, without taking from seen ones what they have learned.
     """
 
-    every: int = 50
+    every: int = 200  # chosen in the sweep refresh_choice
     method: str = "mean_cov"  # or mean_diag, see lib.repair.DRAWS
     _used: set[int] = field(default_factory=set, repr=False, compare=False)
 
