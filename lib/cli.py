@@ -204,13 +204,15 @@ def tune(
     seed: int = 0,
     device: str = "auto",
 ) -> None:
-    """Fine-tune a language model on logic problems over some of its tokens, and print what it can do.
+    """Fine-tune a language model on logic problems over some of its tokens, or on analogies, and print
+    what it can do.
 
     Args:
         symbols: letters, words, random, late, unused, unused_high or hidden.
         treatment: What is done to their rows before: none, mean_cov, mean_diag, orthogonal, fresh,
             stretched, swapped or resized.
-        preset: laptop (minutes on one core) or paper (batches of 256, for a GPU).
+        preset: laptop (minutes on one core), paper (batches of 256, for a GPU) or analogy (made-up
+            analogies in words, for a GPU; symbols do not matter).
         model: gemma-3-270m, smollm2-135m, a folder with a Hugging Face model, or owner/model.
         seed: Seed of symbols, rows and problems.
         device: auto, cpu, cuda or mps.

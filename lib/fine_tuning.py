@@ -67,6 +67,14 @@ PRESETS = {
         eval_every=100,
         eval_problems=1024,
     ),
+    # one GPU: made-up analogies, as in `teaching` and longer
+    "analogy": TuningConfig(
+        PromptConfig(entities=3, shown=1, alphabet="words"),
+        batch=64,
+        steps=2000,
+        eval_every=50,
+        eval_problems=256,
+    ),
 }
 
 

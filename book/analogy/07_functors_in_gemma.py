@@ -79,7 +79,7 @@ print(f"right: {asked[0].answer}   wrong: {', '.join(asked[0].candidates)}")
 read = functors.read(model, asked)
 table = pd.DataFrame(functors.table(read)).set_index("depth")
 columns = ["energy", "control", "energy_queried", "control_queried"]
-columns += ["probability", "among"]
+columns += ["probability", "rank", "among"]
 print(table[columns].iloc[::2].map(lambda value: f"{value:.3f}").to_string())
 
 # %% [markdown]
@@ -326,11 +326,14 @@ say(
 #
 # Ask Gemma 2 yourself, if you have access to it:
 #
-#     import lib.functors as f, lib.generators.prompts as p
-#     from lib.language_models import load
-#     rows = f.by_layer(load("google/gemma-2-2b"), p.analogy_prompts(p.PromptConfig(3, 1), 100, g))
+#     python -c "
+#     from lib import functors, language_models
+#     from lib.generators import prompts, stream
+#     model = language_models.load('google/gemma-2-2b')
+#     asked = prompts.analogy_prompts(prompts.PromptConfig(entities=3, shown=1), 100, stream(0, 'mine'))
+#     for row in functors.by_layer(model, asked): print(row)"
 #
-# (`g` is a `torch.Generator`.) We have not run it, so no number of it stands here.
+# We have not run it, so no number of it stands here.
 
 
 # %%

@@ -221,9 +221,9 @@ say(
 # skill. The step size was not searched. The gap has the trap of the last chapter: one wrong target has been shown, the right one has not. With
 # a GPU more steps are cheap, and may tell another story:
 #
-#     python -m lib sweep teaching --device cuda
+#     python -m lib tune --preset analogy --device cuda
 #
-# runs this one; change `teaching_cells` in `lib/model_sweeps.py` for more steps or seeds.
+# trains longer and with larger batches, and `python -m lib sweep teaching --device cuda` makes the run of this chapter.
 
 # %% [markdown]
 # ## Summary
