@@ -74,9 +74,9 @@ def run_cures(cell: AnalogyCell, device: str = "cpu") -> tuple[list[dict[str, An
 
         def observe(step: int, models: Ensemble, members: Any = members, lie: Any = lie) -> None:
             for found, W, member in zip(lie, models.W_U.detach().cpu(), members, strict=True):
-                groups = {"unused": member.unused, "used": member.world.relation.unique()}
+                names = {"unused": member.unused, "used": member.world.relation.unique()}
                 row: dict[str, float] = {}
-                for name, ids in groups.items():
+                for name, ids in names.items():
                     x, some = W[ids], len(ids) > 1
                     row[f"{name}_cosine"] = geometry.mean_cosine(x) if some else math.nan
                     row[f"{name}_share"] = geometry.individual_share(x) if some else math.nan

@@ -198,8 +198,8 @@ def _unit(x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
 
 
 def watch(W: Matrix, rows: Sequence[int]) -> dict[str, float]:
-    """Three numbers to log while rows are trained, or while others are: a warning comes long before
-    the rows are one vector.
+    """Three numbers to log while rows are trained, or while others are; read them beside those of used
+    rows, since no value of one of them alone means collapse.
 
     `cosine` is their mean pairwise cosine, `own` the share of a row that is its own
     (`geometry.individual_share`), `length` their mean length over the median length of all rows.

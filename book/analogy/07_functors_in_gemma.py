@@ -196,14 +196,16 @@ none = top[
 ]
 own, control = base["correlation_energy"], base["correlation_control"]
 raw = base["correlation_energy_raw"]
+scaled = base["correlation_energy_scaled"]
+assert scaled.max() < 0
 assert base["among"].max() < 1 / 3 and (own - control).abs().max() < 0.1
 assert raw.min() > 0.3
 say(
     f"**Gemma 3 270M does not solve them.** Of the base, {told(base['among'])} of answers beat the other candidates, less than the third "
     f"that luck gives. With none shown it has {told(none['among'])}, so it seems to repeat the target that was shown. The curves run "
     f"against each other hardly at all ({told(own)}), and those of mismatched pairs as much ({told(control)}). With raw streams the "
-    f"correlation is large and positive ({told(raw)}), as paper B reports. But raw energies grow with the length of the streams, which "
-    "grows over layers whatever the prompt says."
+    f"correlation is large and positive ({told(raw)}), as paper B reports. But raw energies grow with the length of the streams. "
+    f"Divided by their squared length they give {told(scaled)}."
 )
 
 # %% tags=["hide-input"]
@@ -447,6 +449,9 @@ for r in order:
 say("\n".join(lines))
 
 # %%
+spoken = pd.Series(
+    [p.target for p in kept if p.relation == "language"]
+).value_counts()
 one_to_one = [r for r in order if prompts.RELATIONS[r] == "one-to-one"]
 hit = shares.loc[one_to_one, "mean difference"]
 beyond = hit - shares.loc[one_to_one, "none"]
@@ -454,12 +459,13 @@ assert (hit > 0.7).sum() >= 5 and hit.min() < 0.1
 say(
     f"Of {len(hit)} one-to-one relations {(hit > 0.7).sum()} have more than 0.7 of their targets nearest, and {(hit < 0.25).sum()} less than a "
     f"quarter. Without f some would do well anyway: what f adds is {beyond.median():.2f} in the median, from {beyond.min():.2f} to "
-    f"{beyond.max():.2f}. And *language* of a country, which is many-to-one, has {shares.loc['language', 'mean difference']:.2f}."
+    f"{beyond.max():.2f}. And *language* of a country, which is many-to-one, has {shares.loc['language', 'mean difference']:.2f}; "
+    f"{(spoken == 1).sum()} of its {spoken.sum()} pairs share the language with no other country of the list."
 )
 
 # %% [markdown]
 # So the kind of a relation does not decide. An exact translation cannot be many-to-one, but a nearest row only asks for a translation
-# that is good enough, and few languages of our list have several countries. Nor is one-to-one enough: French words are not one step
+# that is good enough, and most pairs of that list share no target. Nor is one-to-one enough: French words are not one step
 # away, and an actor is not where "act" + f points to.
 #
 # Be careful with the last columns, too. Shuffling the targets leaves the *mean* difference nearly as it was, from all countries to

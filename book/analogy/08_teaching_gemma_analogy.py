@@ -166,9 +166,13 @@ for ax, alphabet in zip(axes, ("words", "letters")):
     ax.grid(False)
 axes[0].set_ylabel("depth")
 fig.colorbar(image, ax=axes, label="energy: wrong minus own")
-DEPTH = (
-    12  # where the untrained model of the last chapter has its largest gap
-)
+untrained = results.table("in_context")
+untrained = untrained[
+    (untrained["model"] == tuning["model"])
+    & (untrained["prompt"] == "no analogy shown")
+]
+gap = untrained["control_queried"] - untrained["energy_queried"]
+DEPTH = int(gap.groupby(untrained["depth"]).mean().idxmax())
 there = stored[stored["depth"] == DEPTH].set_index(["alphabet", "step"])[
     "gap"
 ]

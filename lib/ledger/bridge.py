@@ -1,7 +1,9 @@
 """Claims of our own where the two papers meet (C1, C2, C4, C6 to C9), and their stored rows.
 
-C8 and C9 were written down before their sweeps ran. C1, C2.a, C2.b, C4, C6 and C7 sum up what earlier
-sweeps had shown; nothing was run for them.
+C8 and C9 were written down before their sweeps ran, but a frozen embedding was known from `dynamics`
+and `arms`, and C9.g failed at first (5 of 8 seeds): then `Refresh` got its second moments and its chosen
+interval, and the arm was run again on the same seeds. C1, C2.a, C2.b, C4, C6 and C7 sum up what
+earlier sweeps had shown; nothing was run for them.
 """
 
 from __future__ import annotations
